@@ -1,0 +1,30 @@
+"""Array aliases and the axis words used in every shape annotation.
+
+Axis words, one per idea: `series`, `samples`, `times`, `state`, `params`. Time is the first axis of a
+single series, after `series` and `samples` where those are present.
+"""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+Key: TypeAlias = PRNGKeyArray
+Scalar: TypeAlias = Float[Array, ""]
+Times: TypeAlias = Float[Array, "times"]
+Theta: TypeAlias = Float[Array, "params"]
+Path: TypeAlias = Float[Array, "times state"]
+Trace: TypeAlias = Mapping[str, Array]
+
+__all__ = [
+    "Array",
+    "Bool",
+    "Float",
+    "Int",
+    "Key",
+    "Path",
+    "Scalar",
+    "Theta",
+    "Times",
+    "Trace",
+]

@@ -1,0 +1,28 @@
+"""Every test runs in float64, with shapes checked, rank promotion refused and warnings as errors."""
+
+import jax
+import jaxtyping
+import pytest
+from hypothesis import settings
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# Rooms whose functions take arrays only. The rooms a user calls check their own input, with messages that the
+# tests pin, so no type checker may answer first there. The hook must stand before the first import of sdefit.
+ARRAY_ROOMS = ["gp", "matching", "filtering", "optimise", "result", "methods"]
+jaxtyping.install_import_hook([f"sdefit.{room}" for room in ARRAY_ROOMS], "beartype.beartype")
+
+# The same examples in every run: a failure can be repeated, and nothing is remembered between runs.
+settings.register_profile("sdefit", deadline=None, database=None, derandomize=True)
+settings.load_profile("sdefit")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs an accelerator where there is none."""
+    if jax.default_backend() != "cpu":
+        return
+    skip = pytest.mark.skip(reason="no accelerator on this machine")
+    for item in items:
+        if "gpu" in item.keywords:
+            item.add_marker(skip)
