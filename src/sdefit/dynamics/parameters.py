@@ -1,0 +1,179 @@
+"""What a parameter may be: real, positive, inside an interval, or fixed.
+
+A free parameter θ is optimised through an unconstrained coordinate u: θ = u, lower + exp(u),
+upper − exp(u) or lower + (upper − lower)·sigmoid(u), by which of its bounds are finite.
+"""
+
+import contextlib
+import dataclasses
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sdefit._types import Scalar, Theta
+from sdefit.errors import ModelError
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """The range of one parameter, with an optional start value, fixed value or prior."""
+
+    lower: float = -math.inf
+    upper: float = math.inf
+    start: float | None = None
+    value: float | None = None
+    prior: Any = None
+
+    def __post_init__(self) -> None:
+        for field in ("lower", "upper", "start", "value"):
+            given = getattr(self, field)
+            if given is not None:
+                object.__setattr__(self, field, _number(_WORDS[field], given))
+        if not self.lower < self.upper:
+            raise ModelError(f"a parameter's lower bound must be below its upper, but {self.lower} >= {self.upper}")
+        if self.start is not None and self.value is not None:
+            raise ModelError("a parameter must have a start or a fixed value, not both; a fixed one is not estimated")
+        if self.start is not None and not self.lower < self.start < self.upper:
+            raise ModelError(f"a parameter's start must lie inside {self._range}, but {self.start:g} was given")
+        if self.value is not None and not self.lower <= self.value <= self.upper:
+            raise ModelError(f"a parameter's fixed value must lie inside {self._range}, but {self.value:g} was given")
+
+    @property
+    def fixed(self) -> bool:
+        return self.value is not None
+
+    def __str__(self) -> str:
+        if self.value is not None:
+            return f"fixed at {self.value:g}"
+        prior = "" if self.prior is None else f", prior {self.prior}"
+        return self._kind + ("" if self.start is None else f", start {self.start:g}") + prior
+
+    @property
+    def _kind(self) -> str:
+        match math.isfinite(self.lower), math.isfinite(self.upper):
+            case True, True:
+                return f"in {self._range}"
+            case True, False:
+                return "positive" if self.lower == 0 else f"above {self.lower:g}"
+            case False, True:
+                return "negative" if self.upper == 0 else f"below {self.upper:g}"
+            case _:
+                return "real"
+
+    @property
+    def _range(self) -> str:
+        return f"({self.lower:g}, {self.upper:g})"
+
+
+_WORDS = {"lower": "lower bound", "upper": "upper bound", "start": "start", "value": "fixed value"}
+
+
+def _number(word: str, given: Any) -> float:
+    """The number as a float; only a bound may be infinite."""
+    number = None
+    if not isinstance(given, bool | str | bytes):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            number = float(given)
+    if number is None:
+        raise ModelError(f"a parameter's {word} must be a number, not {given!r}")
+    if math.isnan(number) or (math.isinf(number) and not word.endswith("bound")):
+        raise ModelError(f"a parameter's {word} must be a finite number, not {number}")
+    return number
+
+
+def real(start: float | None = None) -> Parameter:
+    """A parameter that may be any real number."""
+    return Parameter(start=start)
+
+
+def positive(start: float | None = None) -> Parameter:
+    """A parameter that is greater than zero."""
+    return Parameter(lower=0.0, start=start)
+
+
+def interval(lower: float, upper: float, start: float | None = None) -> Parameter:
+    """A parameter between two bounds."""
+    return Parameter(lower=lower, upper=upper, start=start)
+
+
+def fixed(value: float) -> Parameter:
+    """A parameter held at a known value; it is not estimated."""
+    return Parameter(value=_number("fixed value", value))
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """The bounds of a vector of free parameters, and the way to and from unconstrained numbers."""
+
+    lower: tuple[float, ...]
+    upper: tuple[float, ...]
+
+    @classmethod
+    def of(cls, parameters: Sequence[Parameter]) -> "Bounds":
+        return cls(tuple(p.lower for p in parameters), tuple(p.upper for p in parameters))
+
+    def constrain(self, u: Theta) -> Theta:
+        """The parameters θ(u), each inside its bounds."""
+        return jnp.stack([_constrain(u[i], *b) for i, b in enumerate(self._pairs)]) if self._pairs else u
+
+    def unconstrain(self, theta: Theta) -> Theta:
+        """The unconstrained coordinates u(θ); a θ on or outside a bound is first moved just inside."""
+        return jnp.stack([_unconstrain(theta[i], *b) for i, b in enumerate(self._pairs)]) if self._pairs else theta
+
+    @property
+    def _pairs(self) -> list[tuple[float, float]]:
+        return list(zip(self.lower, self.upper, strict=True))
+
+
+def _constrain(u: Scalar, lower: float, upper: float) -> Scalar:
+    match math.isfinite(lower), math.isfinite(upper):
+        case True, True:
+            # Not lower + (upper - lower) * sigmoid(u), whose rounding can step over the upper bound.
+            return lower * jax.nn.sigmoid(-u) + upper * jax.nn.sigmoid(u)
+        case True, False:
+            return lower + jnp.exp(u)
+        case False, True:
+            return upper - jnp.exp(u)
+        case _:
+            return u
+
+
+def _unconstrain(theta: Scalar, lower: float, upper: float) -> Scalar:
+    match math.isfinite(lower), math.isfinite(upper):
+        case True, True:
+            edge = 1e-12 * (upper - lower)
+            inside = jnp.clip(theta, lower, upper)
+            return jnp.log(jnp.maximum(inside - lower, edge)) - jnp.log(jnp.maximum(upper - inside, edge))
+        case True, False:
+            return jnp.log(jnp.maximum(theta - lower, _edge(lower)))
+        case False, True:
+            return jnp.log(jnp.maximum(upper - theta, _edge(upper)))
+        case _:
+            return theta
+
+
+def _edge(bound: float) -> float:
+    """The least distance kept from a bound: above its rounding, yet far below any unit a user may choose."""
+    return max(1e-30, 1e-12 * abs(bound))
+
+
+def as_parameters(given: Mapping[str, Parameter | float]) -> dict[str, Parameter]:
+    """The mapping with plain numbers read as fixed parameters; anything else is refused by name."""
+    if not isinstance(given, Mapping):
+        raise ModelError(f"params must be a mapping of names to ranges, not {type(given).__name__}")
+    return {name: _as_parameter(name, one) for name, one in given.items()}
+
+
+def _as_parameter(name: str, given: Parameter | float) -> Parameter:
+    if isinstance(given, Parameter):
+        return given
+    if isinstance(given, numbers.Real) and not isinstance(given, bool):
+        return fixed(float(given))
+    raise ModelError(
+        f"parameter {name!r} must be sf.real(), sf.positive(), sf.interval(a, b), sf.fixed(v) or a number, "
+        f"not {given!r}"
+    )

@@ -1,0 +1,112 @@
+"""`simulate`: paths of a model and noisy observations of them, many paths in one compiled program."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any, overload
+
+import jax
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sdefit._types import Key
+from sdefit.data import Series
+from sdefit.dynamics.arguments import (
+    check_key,
+    read_diffusion,
+    read_noise,
+    read_params,
+    read_paths,
+    read_start,
+    read_times,
+    step_counts,
+)
+from sdefit.dynamics.schemes import SCHEMES, draws, march
+from sdefit.dynamics.sde import SDE
+from sdefit.errors import ModelError, SimulationError
+
+DEFAULT_STEPS = 20_000
+
+
+@overload
+def simulate(
+    model: SDE, params: Mapping[str, float], x0: ArrayLike, times: ArrayLike, *, noise: ArrayLike = ...,
+    G: ArrayLike | None = ..., key: Key, step: float | None = ..., paths: None = ..., scheme: str = ...,
+) -> Series: ...  # fmt: skip
+
+
+@overload
+def simulate(
+    model: SDE, params: Mapping[str, float], x0: ArrayLike, times: ArrayLike, *, noise: ArrayLike = ...,
+    G: ArrayLike | None = ..., key: Key, step: float | None = ..., paths: int, scheme: str = ...,
+) -> list[Series]: ...  # fmt: skip
+
+
+def simulate(
+    model: SDE,
+    params: Mapping[str, float],
+    x0: ArrayLike,
+    times: ArrayLike,
+    *,
+    noise: ArrayLike = 0.0,
+    G: ArrayLike | None = None,
+    key: Key,
+    step: float | None = None,
+    paths: int | None = None,
+    scheme: str = "euler",
+) -> Series | list[Series]:
+    """A `Series` of noisy observations that keeps its true path, or a list of `paths` independent ones.
+
+    **Arguments**
+    - `model`: the `SDE`, read in the sense of Itô.
+    - `params`: a value for every free parameter, by name.
+    - `x0`: the state at `times[0]`.
+    - `times`: increasing numbers, evenly spaced or not.
+    - `noise`: the standard deviation of the observation noise, one for all states or one for each.
+    - `G`: the diffusion: a lower-triangular matrix; one number suffices for a scalar model or a single
+      state, one number per state for a diagonal model. An ODE (diffusion="none") takes none.
+    - `key`: a JAX random key; the same key gives the same bits.
+    - `step`: the longest step; each gap between times is crossed in equal steps no longer than this.
+      Without it the whole span takes about 20,000 steps.
+    - `paths`: how many independent paths to make, all in one compiled program.
+    - `scheme`: "euler" (Euler-Maruyama, strong order 1 here as G is constant) or "shark" (strong order 1.5).
+
+    **Raises** `SimulationError` naming path and time if a path leaves the finite numbers.
+    """
+    check_key(key)
+    if scheme not in SCHEMES:
+        raise ModelError(f"scheme must be one of {', '.join(SCHEMES)}, not {scheme!r}")
+    t = read_times(times)
+    longest = float(t[-1] - t[0]) / DEFAULT_STEPS if step is None else step
+    counts = step_counts(t, longest)
+    arrays = (read_params(model, params), read_start(model, x0), t, counts, read_diffusion(model, G))
+    with jax.enable_x64(True):
+        outcome = _program(model, scheme, read_paths(paths), *arrays, read_noise(model, noise), key)
+        values, xs, ends = (np.asarray(one) for one in outcome)
+    _refuse_blow_up(ends, longest, single=paths is None)
+    series = [Series(t, y, states=model.states, path=x) for y, x in zip(values, xs, strict=True)]
+    return series[0] if paths is None else series
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _program(model: SDE, scheme: str, n: int, theta, x0, times, counts, G, noise, key) -> Any:
+    """Observations, true paths and times of blow-up of n paths; the model, the scheme and shapes are compiled in."""
+    keys = jax.random.split(key, n + 1)
+
+    def one(key):
+        draw = draws(key, len(model.states))
+        return march(SCHEMES[scheme], lambda t, x: model.f(t, x, theta), G, x0, times, counts, draw)
+
+    xs, ends = jax.vmap(one)(keys[1:])
+    return xs + noise[None, None, :] * jax.random.normal(keys[0], xs.shape), xs, ends
+
+
+def _refuse_blow_up(ends: np.ndarray, step: float, single: bool) -> None:
+    lost = np.flatnonzero(np.isfinite(ends))
+    if lost.size:
+        first = lost[np.argmin(ends[lost])]
+        who = "the path" if single else f"path {first} of {ends.size} (counted from 0)"
+        more = f", and {lost.size - 1} more did later" if lost.size > 1 else ""
+        raise SimulationError(
+            f"{who} left the finite numbers at time {ends[first]:g}{more}; "
+            f"give a step below {step:g}, another x0 or other parameters, or end earlier"
+        )
