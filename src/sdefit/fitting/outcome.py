@@ -1,0 +1,217 @@
+"""`Fit`: what was estimated, and the few things one asks of it. Each of them delegates."""
+
+import dataclasses
+import datetime
+import importlib.metadata
+import os
+import platform
+from collections.abc import Mapping
+from statistics import NormalDist
+from typing import Any
+
+import jax
+import numpy as np
+
+from sdefit import store
+from sdefit._types import Key
+from sdefit.data import Pool, Series, stack, standardise, with_times
+from sdefit.dynamics.sde import SDE
+from sdefit.errors import DataError, InputError
+from sdefit.fitting.packing import matrix_entries, pack, posterior
+from sdefit.methods import _driver
+from sdefit.methods._base import Method
+from sdefit.result import Estimate, Status
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class States:
+    """The smoothed states of one series: mean, standard deviation and a band at each time, (N,) and (N, K)."""
+
+    times: np.ndarray
+    mean: np.ndarray
+    std: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    names: tuple[str, ...]
+    level: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Fit:
+    """What was estimated, in the user's units, with all it takes to go on from there.
+
+    - `params`: every parameter by name, fixed ones included.
+    - `G`, `GGt`, `H`: the lower-triangular diffusion, G Gᵀ (what the data can see) and GᵀG.
+    - `noise`: the standard deviation of the observation noise of each state.
+    - `status`: how it went; `status.ok`, and what to do if not.
+    - `seconds`, `compile_seconds`: run time and compile time; in `fit_each` an equal share of the batch's.
+    - `objective`, `trace`: what the method minimised, and what it kept of its way there.
+    - `mean`, `std`: the smoothed states of each series at its own times; see `states`.
+    - `estimate`: the method's own answer, in standardised units.
+    - `notes`: what happened to the data, in sentences. `provenance`: versions, device and time.
+    """
+
+    model: SDE
+    series: tuple[Series, ...]
+    method: Method
+    key: Key
+    status: Status
+    params: dict[str, float]
+    G: np.ndarray
+    noise: np.ndarray
+    mean: tuple[np.ndarray, ...]
+    std: tuple[np.ndarray, ...]
+    objective: float
+    trace: dict[str, np.ndarray]
+    estimate: Estimate
+    seconds: float
+    compile_seconds: float
+    notes: tuple[str, ...]
+    provenance: dict[str, Any]
+
+    @property
+    def GGt(self) -> np.ndarray:
+        """The covariance that noise adds to the states per unit of time."""
+        return self.G @ self.G.T
+
+    @property
+    def H(self) -> np.ndarray:
+        """GᵀG, the matrix the literature on gradient matching reports."""
+        return self.G.T @ self.G
+
+    def states(self, times: Any = None, *, series: int = 0, level: float = 0.9) -> States:
+        """The smoothed states of one series at its own times, or at any others, with a band.
+
+        **Arguments**
+        - `times`: numbers, or dates where the series has dates; inside its span or not.
+        - `series`: which of several pooled series.
+        - `level`: the share of the band, for each time and state by itself.
+        """
+        if not 0 <= series < len(self.series):
+            raise DataError(f"series must be a number from 0 to {len(self.series) - 1}, not {series!r}")
+        one = self.series[series]
+        if times is None:
+            return _band(one.times, self.mean[series], self.std[series], one.states, level)
+        asked = np.atleast_1d(one.clock(times))
+        pool, places = _pool_with(self.series, series, asked)
+        mean, std = _driver.smooth(self.model, self.method, pool, self.estimate).value
+        return _band(asked, mean[series][places], std[series][places], one.states, level)
+
+    def table(self) -> list[dict[str, Any]]:
+        """The rows of `summary` as plain mappings."""
+        kinds = {name: "fixed" if p.fixed else "parameter" for name, p in self.model.parameters}
+        time = self.series[0].time_unit or "time"
+        rows = [_row(name, value, kinds[name], "") for name, value in self.params.items()]
+        rows += [_row(name, v, "diffusion", f"state/√{time}") for name, v in matrix_entries(self.model, self.G)]
+        noise = zip(self.model.states, self.noise, strict=True)
+        return rows + [_row(f"noise[{state}]", value, "noise", "state") for state, value in noise]
+
+    def summary(self) -> Any:
+        """A pandas data frame of every quantity: its estimate, interval, unit and kind."""
+        import pandas as pd  # here, not above: half a second that most uses do not need
+
+        return pd.DataFrame(self.table()).set_index("quantity")
+
+    def record(self, truth: Mapping[str, Any] | None = None) -> store.Record:
+        """Everything about the fit as plain arrays and facts: what is saved, and what a report shows.
+
+        `truth` may give the true "params", "G" and "noise" of simulated data, to stand beside the estimates.
+        """
+        return pack(self, self.table(), self.assumed(), truth)
+
+    def plot(self, *args: Any, **options: Any) -> Any:
+        """A matplotlib figure of the fit; see `sdefit.report.plot_fit`."""
+        from sdefit import report  # here, not above: matplotlib is slow to import
+
+        return report.plot_fit(self.record(), *args, **options)
+
+    def report(self, path: str | os.PathLike[str], truth: Mapping[str, Any] | None = None) -> None:
+        """Write one self-contained HTML page about the fit."""
+        from sdefit import report
+
+        report.write_fit(self.record(truth), path)
+
+    def save(self, path: str | os.PathLike[str], truth: Mapping[str, Any] | None = None) -> None:
+        """Write the fit as NetCDF, for `sf.load`, xarray and ArviZ."""
+        store.write(self.record(truth), path, posterior(self))
+
+    def to_arviz(self) -> Any:
+        """The estimate as ArviZ data: a posterior of one draw beside the observations."""
+        import arviz_base
+
+        draws = posterior(self)
+        dims = {name: list(axes[2:]) for name, (axes, _) in draws.items()} | {"values": ["series", "time", "state"]}
+        observed = {"values": store.padded([one.values for one in self.series])}
+        coords = {"state": list(self.model.states), "state_2": list(self.model.states)}
+        groups = {"posterior": {name: array for name, (_, array) in draws.items()}, "observed_data": observed}
+        return arviz_base.from_dict(groups, dims=dims, coords=coords)
+
+    def assumed(self) -> list[str]:
+        """What the fit took for granted, in sentences."""
+        held = [f"{name} = {p.value:g}" for name, p in self.model.parameters if p.value is not None]
+        kind = self.model.diffusion
+        shape = "no process noise (an ODE)" if kind == "none" else f"a constant {kind} G"
+        return [
+            f"Itô equation with {shape}; independent Gaussian observation noise, one variance per state.",
+            f"Estimated: {', '.join(self.model.free) or 'no parameter'}. Fixed: {', '.join(held) or 'none'}.",
+        ]
+
+    def __repr__(self) -> str:
+        params = ", ".join(f"{name}={value:.4g}" for name, value in self.params.items())
+        return f"Fit({self.model.name} by {self.method.name}: {params}; {self.status.name})"
+
+    def __str__(self) -> str:
+        rows = [(row["quantity"], f"{row['estimate']:.5g}", row["kind"]) for row in self.table()]
+        wide = [max(len(row[i]) for row in rows) for i in range(2)]
+        lines = [f"  {name:<{wide[0]}}  {value:>{wide[1]}}  {kind}" for name, value, kind in rows]
+        head = f"Fit of {self.model.name} by {self.method.title}, {self.seconds:.3g} s"
+        return "\n".join([head, *lines, str(self.status), *self.assumed(), *self.notes])
+
+
+def provenance() -> dict[str, Any]:
+    """Versions, device and time: what it takes to get the same numbers again."""
+    versions = {name: _version(name) for name in ("sdefit", "jax", "jaxlib", "equinox", "numpy")}
+    device = jax.devices()[0]
+    return {
+        **versions,
+        "python": platform.python_version(),
+        "device": f"{device.platform} ({device.device_kind})",
+        "dtype": "float64",
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"  # run from a source tree that was never installed
+
+
+def _row(quantity: str, value: float, kind: str, unit: str) -> dict[str, Any]:
+    interval = {"lower": np.nan, "upper": np.nan}  # until intervals are asked for
+    return {"quantity": quantity, "estimate": float(value), **interval, "unit": unit, "kind": kind}
+
+
+def _band(times: np.ndarray, mean: np.ndarray, std: np.ndarray, names: tuple[str, ...], level: float) -> States:
+    if not 0 < level < 1:
+        raise InputError(f"level must lie between 0 and 1, not {level!r}")
+    half = NormalDist().inv_cdf(0.5 + level / 2) * std
+    return States(times, mean, std, mean - half, mean + half, names, level)
+
+
+def _pool_with(series: tuple[Series, ...], which: int, times: np.ndarray) -> tuple[Pool, np.ndarray]:
+    """The pool of all series, one of them with rows at more times, and the index of each of those."""
+    pool = standardise(series)
+    alone = [_only(pool, i, len(one)) for i, one in enumerate(series)]
+    alone[which], places = with_times(alone[which], times)
+    fits = stack(alone)
+    rows = {name: getattr(fits, name)[:, 0] for name in ("times", "values", "observed", "time_origin")}
+    return Pool(**rows, center=pool.center, scale=pool.scale, time_scale=pool.time_scale), places
+
+
+def _only(pool: Pool, i: int, rows: int) -> Pool:
+    """One series of a pool, in the units of them all."""
+    parts = {name: getattr(pool, name)[i : i + 1, :rows] for name in ("times", "values", "observed")}
+    origin = pool.time_origin[i : i + 1]
+    return Pool(**parts, center=pool.center, scale=pool.scale, time_origin=origin, time_scale=pool.time_scale)

@@ -1,0 +1,201 @@
+"""A `Fit` as a `store.Record` and back: which array and which fact goes where."""
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sdefit import methods
+from sdefit.data import Series
+from sdefit.dynamics import model_file
+from sdefit.dynamics.sde import SDE
+from sdefit.errors import FileError, InputError, ModelError
+from sdefit.methods._base import Method
+from sdefit.result import Estimate, Status
+from sdefit.store import Record, axes, padded, plain
+
+_ROWS = ("series", "time", "state")
+_OWN = ("theta", "G", "noise", "mean", "std", "objective", "code")
+
+
+def pack(fit: Any, table: Sequence[Mapping[str, Any]], assumed: Sequence[str], truth: Any) -> Record:
+    """Everything about a fit as plain arrays and facts."""
+    model: SDE = fit.model
+    names = tuple(one.name or str(i + 1) for i, one in enumerate(fit.series))
+    facts = {
+        "kind": "fit",
+        "name": model.name,
+        "model": model_file.to_dict(model),
+        "equations": str(model),
+        "latex": model.latex(),
+        "states": model.states,
+        "params": list(fit.params),
+        "parameters": {name: _parameter(p) for name, p in model.parameters},
+        "diffusion": model.diffusion,
+        "time_unit": fit.series[0].time_unit,
+        "series": [_series_facts(one) for one in fit.series],
+        "method": {"name": fit.method.name, "title": fit.method.title, "settings": _settings(fit.method)},
+        "key_kind": str(jax.random.key_impl(fit.key)),
+        "status": dataclasses.asdict(fit.status),
+        "seconds": fit.seconds,
+        "compile_seconds": fit.compile_seconds,
+        "summary": table,
+        "notes": fit.notes,
+        "assumed": assumed,
+        "truth": truth,
+        "provenance": fit.provenance,
+    }
+    coordinates = {"series": names, "state": model.states, "state_2": model.states, "param": tuple(fit.params)}
+    arrays = _data_arrays(fit) | _estimate_arrays(fit)
+    return Record(arrays, plain(facts), {name: labels for name, labels in coordinates.items() if labels})
+
+
+def _data_arrays(fit: Any) -> dict[str, Any]:
+    series: tuple[Series, ...] = fit.series
+    arrays = {
+        "length": (("series",), np.array([len(one) for one in series])),
+        "times": (("series", "time"), padded([one.times for one in series])),
+        "values": (_ROWS, padded([one.values for one in series])),
+        "observed": (_ROWS, padded([one.observed for one in series], fill=False)),
+        "mean": (_ROWS, padded(fit.mean)),
+        "std": (_ROWS, padded(fit.std)),
+    }
+    if any(one.path is not None for one in series):
+        paths = [np.full_like(one.values, np.nan) if one.path is None else one.path for one in series]
+        arrays["path"] = (_ROWS, padded(paths))
+    for i, one in enumerate(series):
+        arrays |= {f"input_{i}_{j}": axes(f"input_{i}_{j}", u) for j, u in enumerate(one.inputs.values())}
+    return arrays
+
+
+def _estimate_arrays(fit: Any) -> dict[str, Any]:
+    square = ("state", "state_2")
+    arrays = {
+        "params": (("param",), np.array(list(fit.params.values()), dtype=np.float64)),
+        "G": (square, fit.G),
+        "GGt": (square, fit.GGt),
+        "H": (square, fit.H),
+        "noise": (("state",), fit.noise),
+        "objective": ((), np.asarray(fit.objective)),
+        "key": axes("key", np.asarray(jax.random.key_data(fit.key))),
+    }
+    own = {f"estimate_{name}": getattr(fit.estimate, name) for name in _OWN}
+    own |= {f"hyper_{name}": array for name, array in fit.estimate.hyper.items()}
+    own |= {f"trace_{name}": array for name, array in fit.trace.items()}
+    return arrays | {name: axes(name, np.asarray(array)) for name, array in own.items()}
+
+
+def posterior(fit: Any) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+    """The estimates as one chain of one draw, under names that ArviZ and NetCDF accept."""
+    draws = {_posterior_name(name): ((), np.asarray(value)) for name, value in fit.params.items()}
+    draws |= {"G": (("state", "state_2"), fit.G), "noise": (("state",), fit.noise)}
+    return {name: (("chain", "draw", *dims), array[None, None]) for name, (dims, array) in draws.items()}
+
+
+def _posterior_name(name: str) -> str:
+    taken = {"chain", "draw", "state", "state_2", "series", "param", "G", "noise"}
+    name = name.replace("/", "_")
+    return f"{name}_" if name in taken else name
+
+
+def matrix_entries(model: SDE, G: np.ndarray) -> list[tuple[str, float]]:
+    """The entries of G that the model's structure leaves free, by name; one for all states is called G."""
+    if model.diffusion == "scalar":
+        return [("G", float(G[0, 0]))]
+    lower = [(i, j) for i in range(len(G)) for j in range(i + 1)]
+    kept = {"full": lower, "diagonal": [(i, j) for i, j in lower if i == j], "none": []}[model.diffusion]
+    return [(f"G[{model.states[i]},{model.states[j]}]", float(G[i, j])) for i, j in kept]
+
+
+def unpack(path: str | os.PathLike[str], record: Record, model: SDE | None) -> dict[str, Any]:
+    """The fields of the `Fit` that a record was packed from."""
+    try:
+        return _fields(record, model)
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as problem:
+        raise FileError(f"{path} is a sdefit file, but not a whole fit: {problem!r}") from None
+
+
+def _fields(record: Record, model: SDE | None) -> dict[str, Any]:
+    facts = record.facts
+    stored = model_file.from_dict(facts["model"])
+    series = tuple(_series(record, i) for i in range(len(record["length"])))
+    rows = [len(one) for one in series]
+    with jax.enable_x64(True):
+        own = {name: jnp.asarray(record[f"estimate_{name}"]) for name in _OWN}
+        hyper = {name: jnp.asarray(array) for name, array in record.starting("hyper_").items()}
+        trace = {name: jnp.asarray(array) for name, array in record.starting("trace_").items()}
+        estimate = jax.device_get(Estimate(**own, hyper=hyper, trace=trace))
+    return {
+        "model": stored if model is None else _same_model(stored, model),
+        "series": series,
+        "method": _method(facts["method"]),
+        "key": jax.random.wrap_key_data(jnp.asarray(record["key"]), impl=facts["key_kind"]),
+        "status": Status(**facts["status"]),
+        "params": dict(zip(facts["params"], record["params"].tolist(), strict=True)),
+        "G": record["G"],
+        "noise": record["noise"],
+        "mean": tuple(mean[:n] for mean, n in zip(record["mean"], rows, strict=True)),
+        "std": tuple(std[:n] for std, n in zip(record["std"], rows, strict=True)),
+        "objective": float(record["objective"]),
+        "trace": record.starting("trace_"),
+        "estimate": estimate,
+        "seconds": facts["seconds"],
+        "compile_seconds": facts["compile_seconds"],
+        "notes": tuple(facts["notes"]),
+        "provenance": facts["provenance"],
+    }
+
+
+def _same_model(stored: SDE, given: SDE) -> SDE:
+    """The given model, if it can be the one that was fitted."""
+    for word in ("states", "free", "diffusion"):
+        if getattr(stored, word) != getattr(given, word):
+            raise ModelError(
+                f"model must be the one that was fitted, with {word} {_said(getattr(stored, word))},"
+                f" not {_said(getattr(given, word))}"
+            )
+    return given
+
+
+def _said(value: Any) -> str:
+    return value if isinstance(value, str) else ", ".join(value) or "none"
+
+
+def _parameter(p: Any) -> dict[str, Any]:
+    return {"lower": p.lower, "upper": p.upper, "start": p.start, "value": p.value}
+
+
+def _series_facts(one: Series) -> dict[str, Any]:
+    facts = {"name": one.name, "time_unit": one.time_unit, "origin": one.origin, "notes": one.notes}
+    return facts | {"path": one.path is not None, "inputs": list(one.inputs)}
+
+
+def _series(record: Record, i: int) -> Series:
+    facts, n = record.facts["series"][i], int(record["length"][i])
+    return Series(
+        record["times"][i, :n],
+        record["values"][i, :n],
+        record.facts["states"],
+        path=record["path"][i, :n] if facts["path"] else None,
+        notes=facts["notes"],
+        name=facts["name"],
+        time_unit=facts["time_unit"],
+        origin=facts["origin"],
+        inputs={name: record[f"input_{i}_{j}"] for j, name in enumerate(facts["inputs"])},
+    )
+
+
+def _settings(method: Method) -> dict[str, Any]:
+    return {field.name: getattr(method, field.name) for field in dataclasses.fields(method) if field.init}
+
+
+def _method(stored: Mapping[str, Any]) -> Method:
+    """The method of that name with the stored settings; lists become the tuples they were."""
+    settings = {name: tuple(v) if isinstance(v, list) else v for name, v in stored["settings"].items()}
+    return methods.get(stored["name"])(**settings)

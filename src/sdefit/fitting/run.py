@@ -1,0 +1,213 @@
+"""`fit`, `fit_each` and `load`."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from sdefit import methods, store
+from sdefit._types import Key
+from sdefit.data import Series, stack, standardise
+from sdefit.dynamics.arguments import check_key
+from sdefit.dynamics.sde import SDE
+from sdefit.errors import DataError, FitError, ModelError
+from sdefit.fitting.outcome import Fit, provenance
+from sdefit.fitting.packing import unpack
+from sdefit.methods import _driver
+from sdefit.methods._base import Method
+from sdefit.result import STATUS, Code
+
+Start = Mapping[str, float]
+BATCH = 128  # fits in one run of a program: enough to keep every core busy, few enough for a laptop's memory
+
+
+def fit(
+    model: SDE,
+    series: Series | Sequence[Series],
+    method: Method | None = None,
+    *,
+    key: Key,
+    start: Start | None = None,
+    throw: bool = False,
+) -> Fit:
+    """The parameters, diffusion, noise and states of a model, estimated from one series or several.
+
+    **Arguments**
+    - `model`: the `SDE`.
+    - `series`: a `Series`; or a list, pooled: one θ, one G and one noise for all of them.
+    - `method`: settings such as `sf.MaRS()`; the default method without it.
+    - `key`: a JAX random key; the same key gives the same bits on the same machine.
+    - `start`: start values by name, over those in the model. None are needed.
+    - `throw`: raise `FitError` unless the fit succeeds; otherwise `Fit.status` says how it went.
+
+    **Raises** `DataError` or `ModelError`, before any compute, for what cannot be fitted.
+    """
+    several, method, key = _series(model, series), _method(method), _key(key)
+    values = _starts(model, start)
+    pool = standardise(several)
+    method.check(model, pool)
+    run = _driver.estimate(model, method, pool, values, key)
+    return _checked(_package(model, several, method, key, run), throw)
+
+
+def fit_each(
+    model: SDE,
+    series: Sequence[Series],
+    method: Method | None = None,
+    *,
+    key: Key,
+    start: Start | Sequence[Start | None] | None = None,
+    throw: bool = False,
+    batch: int = BATCH,
+) -> list[Fit]:
+    """One independent `Fit` for each series, all of them in one batched program.
+
+    The i-th is `fit(model, series[i], method, key=jax.random.fold_in(key, i))`, up to the rounding of
+    batched arithmetic. A method that draws random numbers for every time draws other ones for a
+    series that shares its batch with longer series.
+
+    **Arguments** as for `fit`, and
+    - `start`: start values for all, or a list of one mapping for each series.
+    - `batch`: the most fits to run at once; fewer take less memory.
+    """
+    several, method, key = _series(model, series), _method(method), _key(key)
+    if not isinstance(batch, int) or batch < 1:
+        raise ModelError(f"batch must be a whole number of at least 1, not {batch!r}")
+    starts = np.stack([_starts(model, one) for one in _start_list(start, len(several))])
+    pools = [standardise([one]) for one in several]
+    for pool in pools:
+        method.check(model, pool)
+    run = _driver.estimate_each(model, method, stack(pools), starts, key, batch)
+    fits = []
+    for i, one in enumerate(several):
+        answer = jax.tree.map(lambda a, i=i: a[i], run.value)
+        share = _driver.Run(answer, run.seconds / len(several), run.compile_seconds / len(several))
+        fits.append(_package(model, [one], method, jax.random.fold_in(key, i), share))
+    return [_checked(one, throw, f"series {i}: ") for i, one in enumerate(fits)]
+
+
+def load(path: str | os.PathLike[str], model: SDE | None = None) -> Fit:
+    """The fit that `Fit.save` wrote.
+
+    **Arguments**
+    - `model`: the model, for a fit whose drift is a Python function: a file keeps only the name of
+      one. Without it everything works but what has to call the drift.
+
+    **Raises** `FileError` for a file that is foreign, damaged or of a newer format.
+    """
+    if model is not None:
+        _check_model(model)
+    return Fit(**unpack(path, store.read(path), model))
+
+
+def _package(model: SDE, series: list[Series], method: Method, key: Key, run: _driver.Run) -> Fit:
+    """The answer of a program as a `Fit`, each series' states cut to its own length."""
+    answer, found = run.value, run.value.estimate
+    names = model.named(found.theta)
+    return Fit(
+        model=model,
+        series=tuple(series),
+        method=method,
+        key=key,
+        status=STATUS[Code(int(found.code))],
+        params={name: float(value) for name, value in names.items()},
+        G=answer.G,
+        noise=answer.noise,
+        mean=tuple(mean[: len(one)] for mean, one in zip(answer.mean, series, strict=True)),
+        std=tuple(std[: len(one)] for std, one in zip(answer.std, series, strict=True)),
+        objective=float(found.objective),
+        trace=dict(found.trace),
+        estimate=found,
+        seconds=run.seconds,
+        compile_seconds=run.compile_seconds,
+        notes=tuple(dict.fromkeys(note for one in series for note in one.notes)),
+        provenance=provenance(),
+    )
+
+
+def _checked(one: Fit, throw: bool, where: str = "") -> Fit:
+    if throw and not one.status.ok:
+        raise FitError(f"{where}{one.status}")
+    return one
+
+
+def _check_model(model: Any) -> None:
+    if not isinstance(model, SDE):
+        raise ModelError(f"model must be an sf.SDE, as from sf.equations(...), not {type(model).__name__}")
+
+
+def _series(model: Any, series: Any) -> list[Series]:
+    """The series as a list, each with the model's states in the model's order."""
+    _check_model(model)
+    several = [series] if isinstance(series, Series) else list(series) if isinstance(series, Sequence) else [series]
+    if not several:
+        raise DataError("series must be one or more sf.Series, but the list is empty")
+    for i, one in enumerate(several):
+        if not isinstance(one, Series):
+            raise DataError(f"series must be sf.Series, but number {i + 1} is {type(one).__name__}; use sf.Series(...)")
+    return [_ordered(one, model.states) for one in several]
+
+
+def _ordered(one: Series, states: tuple[str, ...]) -> Series:
+    if one.states == states:
+        return one
+    if set(one.states) != set(states):
+        raise DataError(
+            f"series must have the model's states {', '.join(states)}, but has {', '.join(one.states)};"
+            " name the columns with states=[...]"
+        )
+    order = [one.states.index(state) for state in states]
+    path = None if one.path is None else one.path[:, order]
+    return Series(
+        one.times, one.values[:, order], states, path=path, notes=one.notes, name=one.name,
+        time_unit=one.time_unit, origin=one.origin, inputs=one.inputs,
+    )  # fmt: skip
+
+
+def _method(method: Any) -> Method:
+    if method is None:
+        return methods.get(methods.DEFAULT)()
+    if isinstance(method, Method):
+        return method
+    remedy = f"; write {method.__name__}()" if isinstance(method, type) else ""
+    raise ModelError(f"method must be the settings of one, such as sf.Moments(), not {method!r}{remedy}")
+
+
+def _key(key: Any) -> Key:
+    """The key as a new-style one, so that both styles give the same bits."""
+    check_key(key)
+    return jax.random.wrap_key_data(key) if key.dtype == np.uint32 else key
+
+
+def _starts(model: SDE, start: Any) -> np.ndarray:
+    """θ's start values: the given ones, else the model's own, else NaN."""
+    given = {} if start is None else start
+    if not isinstance(given, Mapping):
+        raise ModelError(f"start must map parameter names to numbers, not {given!r}")
+    values = dict(zip(model.free, model.starts, strict=True))
+    for name, number in given.items():
+        if name not in values:
+            raise ModelError(f"start must name free parameters ({', '.join(model.free) or 'none'}), not {name!r}")
+        values[name] = _start_value(name, model, number)
+    return np.array(list(values.values()), dtype=np.float64)
+
+
+def _start_value(name: str, model: SDE, number: Any) -> float:
+    parameter = model.params[name]
+    try:
+        value = float(number)
+    except (TypeError, ValueError):
+        raise ModelError(f"start of {name!r} must be a number, not {number!r}") from None
+    if not parameter.lower < value < parameter.upper:
+        raise ModelError(f"start of {name!r} must lie inside ({parameter.lower}, {parameter.upper}), not {value}")
+    return value
+
+
+def _start_list(start: Any, count: int) -> list[Any]:
+    if start is None or isinstance(start, Mapping):
+        return [start] * count
+    if not isinstance(start, Sequence) or len(start) != count:
+        raise ModelError(f"start must be one mapping, or a list of {count} of them, one for each series")
+    return list(start)

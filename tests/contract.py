@@ -1,0 +1,117 @@
+"""What every registered method must do, whatever it estimates. `test_contract.py` runs it on each of them.
+
+A new method is under contract as soon as it is in the registry. Where its defaults are slow, or its
+random numbers depend on the length of a series, it says so in `CASES`.
+"""
+
+import contextlib
+import dataclasses
+import functools
+
+import jax
+import numpy as np
+
+from sdefit import methods
+from sdefit.data import Series
+from sdefit.dynamics.equations import equations
+from sdefit.dynamics.parameters import positive, real
+from sdefit.dynamics.sde import SDE
+from sdefit.errors import InputError
+from sdefit.fitting import Fit, fit
+from sdefit.methods._base import Method
+
+KEY = jax.random.key(7)
+TIMES = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """Settings for short tests, and how near a batched fit must come to the same fit alone."""
+
+    settings: dict = dataclasses.field(default_factory=dict)
+    alone: float = 1e-6  # relative, for series of the batch's full length
+    padded: float = 1e-6  # relative, for a shorter series: larger where draws depend on the length
+
+
+CASES: dict[str, Case] = {
+    "moments": Case({"starts": 4, "iterations": 40}),
+}
+
+
+def case(name: str) -> Case:
+    return CASES.get(name, Case())
+
+
+def quick(name: str) -> Method:
+    return methods.get(name)(**case(name).settings)
+
+
+@functools.cache
+def relaxing() -> SDE:
+    """One state that returns to a level; the same object each time, as a user would have it."""
+    return equations("dx = rate*(level - x)", params={"rate": positive(), "level": real()})
+
+
+def ou_series(seed: int, rows: int = TIMES, *, irregular: bool = False, missing: float = 0.0) -> Series:
+    """Exact draws of dx = 0.8 (1 − x) dt + 0.3 dw, seen with noise 0.05."""
+    rng = np.random.default_rng(seed)
+    gaps = rng.uniform(0.1, 0.6, rows - 1) if irregular else np.full(rows - 1, 0.35)
+    x = [4.0]
+    for gap in gaps:
+        decay = np.exp(-0.8 * gap)
+        x.append(1 + (x[-1] - 1) * decay + 0.3 * np.sqrt((1 - decay**2) / 1.6) * rng.standard_normal())
+    values = np.array(x) + 0.05 * rng.standard_normal(rows)
+    values[rng.permutation(rows)[: int(missing * rows)]] = np.nan
+    return Series(np.concatenate([[0.0], np.cumsum(gaps)]), values)
+
+
+def two_state_series(seed: int) -> Series:
+    """Two states of which each has gaps of its own."""
+    one, two = ou_series(seed), ou_series(seed + 1000)
+    values = np.column_stack([one.values[:, 0], two.values[:, 0]])
+    values[3, 0], values[7, 1], values[8, 1] = np.nan, np.nan, np.nan
+    return Series(one.times, values, states=["x", "y"])
+
+
+def fit_or_refusal(model: SDE, series: Series, method: Method) -> Fit | InputError:
+    """The fit, or the refusal; any other exception is a broken contract."""
+    try:
+        return fit(model, series, method, key=KEY)
+    except InputError as refusal:
+        return refusal
+
+
+def is_finite(found: Fit) -> bool:
+    parts = [*found.params.values(), *found.G.ravel(), *found.noise]
+    return bool(np.isfinite(parts).all() and all(np.isfinite(m).all() for m in (*found.mean, *found.std)))
+
+
+def equal_bits(one: Fit, other: Fit) -> bool:
+    parts = [(one.G, other.G), (one.noise, other.noise), *zip(one.mean + one.std, other.mean + other.std, strict=True)]
+    return one.params == other.params and all(np.array_equal(a, b, equal_nan=True) for a, b in parts)
+
+
+def assert_near(one: Fit, other: Fit, relative: float) -> None:
+    """Equal within a share of each quantity's own size, noise and G within one of the data's spread."""
+    spread = float(np.nanstd(one.series[0].values))
+    for name, value in one.params.items():
+        np.testing.assert_allclose(value, other.params[name], rtol=relative, atol=relative, err_msg=name)
+    np.testing.assert_allclose(one.G, other.G, rtol=relative, atol=relative * spread)
+    np.testing.assert_allclose(one.noise, other.noise, rtol=relative, atol=relative * spread)
+    np.testing.assert_allclose(one.mean[0], other.mean[0], rtol=relative, atol=relative * spread)
+
+
+@contextlib.contextmanager
+def compilations():
+    """Counts every program XLA compiles inside the block, ours or not."""
+    seen: list[str] = []
+
+    def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
+        if "backend_compile" in event:
+            seen.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield seen
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
