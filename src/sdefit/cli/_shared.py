@@ -1,0 +1,150 @@
+"""What several commands do alike: read a model, wait politely, write a run, print a fit."""
+
+import contextlib
+import csv
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sdefit.errors import FileError, InputError, ModelError
+
+if TYPE_CHECKING:
+    from sdefit.dynamics.sde import SDE
+    from sdefit.fitting import Fit
+
+LARGEST_SEED = 2**32 - 1
+
+
+def read_model(text: str) -> "SDE":
+    """The model of a TOML file, or the built-in of that name."""
+    from sdefit.dynamics import systems
+    from sdefit.dynamics.model_file import read_model
+
+    if text.endswith(".toml") or Path(text).exists():
+        return read_model(text)
+    try:
+        return systems.get(text).model
+    except ModelError:
+        names = ", ".join(systems.setups())
+        raise ModelError(f"--model must be a TOML file or one of {names}, not {text!r}") from None
+
+
+def use_compilation_cache() -> None:
+    """Keep compiled programs in the user's cache folder, so that the next process need not compile them."""
+    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        return
+    import jax
+
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(base) / "sdefit" / "xla"
+    with contextlib.suppress(OSError):  # no cache is slower, not wrong
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            jax.config.update("jax_compilation_cache_dir", str(folder))
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+            jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+@contextlib.contextmanager
+def waiting(words: str) -> Iterator[None]:
+    """A spinner while work runs, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(words):
+        yield
+
+
+def claim(out: Path, force: bool) -> None:
+    """Make the folder of a run; one that holds files is refused unless `force`."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        taken = any(out.iterdir())
+    except OSError as problem:
+        raise FileError(f"--out must be a folder that can be written, but {out}: {problem.strerror}") from None
+    if taken and not force:
+        raise InputError(f"--out must be a new or empty folder, but {out} holds files; name another or add --force")
+
+
+def write_run(found: "Fit", out: Path, truth: Mapping[str, Any] | None = None) -> list[str]:
+    """Write fit.nc, summary.csv and report.html; returns their paths."""
+    paths = [out / name for name in ("fit.nc", "summary.csv", "report.html")]
+    found.save(paths[0], truth)
+    with paths[1].open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(found.table()[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({k: "" if v != v else v for k, v in row.items()} for row in found.table())
+    found.report(paths[2], truth)
+    return [str(path) for path in paths]
+
+
+def print_json(facts: Mapping[str, Any]) -> None:
+    """One JSON object on one line; numbers that JSON cannot hold become null."""
+    from sdefit.store import plain
+
+    print(json.dumps(_finite(plain(facts)), ensure_ascii=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def fit_facts(found: "Fit", files: Sequence[str]) -> dict[str, Any]:
+    """A fit for machines."""
+    return {
+        "status": {"ok": found.status.ok, "name": found.status.name, "message": str(found.status)},
+        "model": found.model.name,
+        "method": found.method.name,
+        "params": found.params,
+        "states": found.model.states,
+        "G": found.G,
+        "GGt": found.GGt,
+        "noise": found.noise,
+        "objective": found.objective,
+        "seconds": found.seconds,
+        "compile_seconds": found.compile_seconds,
+        "notes": found.notes,
+        "files": files,
+    }
+
+
+def print_fit(found: "Fit", files: Sequence[str], truth: Mapping[str, float] | None = None) -> None:
+    """A fit for people: a table, how it went, what was assumed, what was written."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(_table(found, truth))
+    colour = "green" if found.status.ok else "red"
+    console.print(f"[{colour}]{escape(str(found.status))}[/]")
+    for sentence in (*found.assumed(), *found.notes):
+        console.print(escape(sentence), style="dim")
+    console.print(escape(f"{found.seconds:.2g} s to fit, {found.compile_seconds:.2g} s to compile."), style="dim")
+    console.print(escape(f"Wrote {', '.join(files)}"))
+
+
+def _table(found: "Fit", truth: Mapping[str, float] | None) -> Any:
+    from rich.markup import escape
+    from rich.table import Table
+
+    title = f"{found.model.name} by {found.method.title}"
+    table = Table("quantity", title=title, title_justify="left", title_style="bold")
+    table.add_column("estimate", justify="right")
+    if truth:
+        table.add_column("truth", justify="right")
+    table.add_column("kind", style="dim")
+    for row in found.table():
+        name = row["quantity"]
+        known = [f"{truth[name]:.4g}" if name in truth else ""] if truth else []
+        table.add_row(escape(name), f"{row['estimate']:.4g}", *known, row["kind"])
+    return table
