@@ -1,0 +1,23 @@
+"""Gaussian-process atoms: kernels, the latent model y = z + o + e, its evidence and its draws.
+
+`solver_for` picks the way to do the algebra; `fit_evidence` finds φ, σ and G.
+"""
+
+from sdefit.gp.dense import Dense as Dense
+from sdefit.gp.evidence import Evidence as Evidence
+from sdefit.gp.evidence import fit_evidence as fit_evidence
+from sdefit.gp.evidence import noise_levels as noise_levels
+from sdefit.gp.kernels import KERNELS as KERNELS
+from sdefit.gp.kernels import get_kernel as get_kernel
+from sdefit.gp.latent import Conditional as Conditional
+from sdefit.gp.latent import Data as Data
+from sdefit.gp.latent import Draws as Draws
+from sdefit.gp.latent import Hyper as Hyper
+from sdefit.gp.latent import Posterior as Posterior
+from sdefit.gp.latent import Solver as Solver
+from sdefit.gp.statespace import MATERN, StateSpace
+
+
+def solver_for(kernel: str, jitter: float = 1e-6) -> Solver:
+    """The cheapest solver that takes this kernel: O(N) state space where there is one, else dense."""
+    return StateSpace(jitter, kernel=kernel) if kernel in MATERN else Dense(jitter, kernel=get_kernel(kernel))

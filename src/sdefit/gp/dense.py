@@ -1,0 +1,125 @@
+"""The latent model with full covariance matrices: any kernel, O(N³).
+
+Vectors are unrolled state by state as in the paper. An entry that was not observed is replaced by an
+independent standard normal number that is 0: it adds nothing to the evidence and tells nothing.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+
+from sdefit._types import Array, Float, Scalar, Times
+from sdefit.gp.kernels import Kernel
+from sdefit.gp.latent import Conditional, Data, Draws, Hyper, Posterior, Solver, row_normals
+
+
+class _Joint(eqx.Module):
+    """Prior covariances among y and s = (z, ż, o), all unrolled."""
+
+    yy: Float[Array, "all all"]
+    sy: Float[Array, "three all"]
+    ss: Float[Array, "three three"]
+
+
+class Dense(Solver):
+    """Full matrices, for kernels that have no state-space form and as the check on those that do."""
+
+    kernel: Kernel = eqx.field(kw_only=True)
+
+    def log_evidence(self, hyper: Hyper, data: Data) -> Scalar:
+        z, o = self._kernel_blocks(hyper, data.times)[0], _ou(hyper, data.times)
+        cov, y = _observed_only(z + o, hyper, data, self.jitter)
+        return log_normal(cov, y) + 0.5 * jnp.log(2 * jnp.pi) * jnp.sum(~data.observed)
+
+    def posterior(self, hyper: Hyper, data: Data) -> Posterior:
+        mean, cov = self._conditional(hyper, data)
+        z, dz, o = mean
+        both = cov[0][0] + cov[2][2] + cov[0][2] + cov[2][0]
+        std = jnp.sqrt(jnp.maximum(jnp.diagonal(both), 0.0)).reshape(z.shape[::-1]).T
+        return Posterior(z, dz, o, z + o, std)
+
+    def condition(self, hyper: Hyper, data: Data) -> "DenseConditional":
+        mean, cov = self._conditional(hyper, data)
+        n, k = data.values.shape
+        # Time by time: a row of padding comes last, and so leaves the draws of the rows before it as they are.
+        full = jnp.block([list(row) for row in cov]).reshape(3 * k, n, 3 * k, n)
+        full = full.transpose(1, 0, 3, 2).reshape(n * 3 * k, n * 3 * k)
+        prior = jnp.diagonal(self._joint(hyper, data).ss).reshape(3 * k, n).T.reshape(-1)
+        # A jitter far below the size of the draws, yet above what rounding leaves of the subtraction from the prior.
+        root = jnp.linalg.cholesky(full + jnp.diag(1e-8 * jnp.diagonal(full) + 1e-12 * (prior + 1)))
+        return DenseConditional(jnp.stack(mean), root)
+
+    def _conditional(self, hyper: Hyper, data: Data):
+        joint = self._joint(hyper, data)
+        cov, y = _observed_only(joint.yy, hyper, data, self.jitter)
+        sy = jnp.where(data.observed.T.reshape(1, -1), joint.sy, 0.0)
+        root = jnp.linalg.cholesky(cov)
+        half = jsl.solve_triangular(root, sy.T, lower=True)
+        mean = half.T @ jsl.solve_triangular(root, y, lower=True)
+        n, k = data.values.shape
+        left = joint.ss - half.T @ half
+        blocks = tuple(tuple(jnp.split(row, 3, axis=1)) for row in jnp.split(left, 3))
+        return tuple(m.T for m in mean.reshape(3, k, n)), blocks
+
+    def _joint(self, hyper: Hyper, data: Data) -> _Joint:
+        zz, dzz, zdz, dzdz = self._kernel_blocks(hyper, data.times)
+        oo = _ou(hyper, data.times)
+        none = jnp.zeros_like(zz)
+        ss = jnp.block([[zz, zdz, none], [dzz, dzdz, none], [none, none, oo]])
+        return _Joint(zz + oo, jnp.concatenate([zz, dzz, oo]), ss)
+
+    def _kernel_blocks(self, hyper: Hyper, times: Times):
+        each = jax.vmap(self.kernel.blocks, in_axes=(None, 0, 0, 0))(times, hyper.scale, hyper.length, hyper.shape)
+        return tuple(jsl.block_diag(*block) for block in each)
+
+
+class DenseConditional(Conditional):
+    """Means of z, ż, o and the Cholesky factor of their joint covariance, time by time."""
+
+    mean: Float[Array, "three times state"]
+    root: Float[Array, "all all"]
+
+    def draw(self, samples: int, key) -> Draws:
+        _, n, k = self.mean.shape
+        noise = row_normals(key, n, (3 * k, samples // 2), self.root.dtype).reshape(n * 3 * k, samples // 2)
+        moved = (self.root @ noise).reshape(n, 3, k, samples // 2).transpose(1, 2, 0, 3)
+        moved = jnp.concatenate([moved, -moved], axis=-1)
+        return Draws(*(m[None] + d.transpose(2, 1, 0) for m, d in zip(self.mean, moved, strict=True)))
+
+
+def _ou(hyper: Hyper, times: Times) -> Float[Array, "all all"]:
+    """B Ω Bᵀ: the covariance of o, with time counted from the first observation."""
+    t = times - times[0]
+    apart, together = jnp.abs(t[:, None] - t[None, :]), t[:, None] + t[None, :]
+    omega = jnp.exp(-hyper.rate * apart) * -jnp.expm1(-hyper.rate * (together - apart)) / (2 * hyper.rate)
+    return jnp.kron(hyper.G @ hyper.G.T, omega)
+
+
+def _observed_only(cov, hyper: Hyper, data: Data, jitter: float):
+    seen = data.observed.T.reshape(-1)
+    noise = jnp.repeat(hyper.noise**2 + jitter, data.times.shape[0])
+    cov = jnp.where(seen[:, None] & seen[None, :], cov, 0.0) + jnp.diag(jnp.where(seen, noise, 1.0))
+    return cov, jnp.where(seen, data.values.T.reshape(-1), 0.0)
+
+
+@jax.custom_vjp
+def log_normal(cov: Float[Array, "all all"], y: Float[Array, "all"]) -> Scalar:
+    """log N(y | 0, cov), with the derivative ½(ααᵀ − cov⁻¹), α = cov⁻¹y, written out."""
+    return _log_normal(cov, y)[0]
+
+
+def _log_normal(cov, y):
+    root = jnp.linalg.cholesky(cov)
+    alpha = jsl.cho_solve((root, True), y)
+    value = -0.5 * y @ alpha - jnp.sum(jnp.log(jnp.diagonal(root))) - 0.5 * y.size * jnp.log(2 * jnp.pi)
+    return value, (root, alpha)
+
+
+def _log_normal_back(saved, weight):
+    root, alpha = saved
+    inverse = jsl.cho_solve((root, True), jnp.eye(alpha.size, dtype=alpha.dtype))
+    return weight * 0.5 * (jnp.outer(alpha, alpha) - inverse), -weight * alpha
+
+
+log_normal.defvjp(_log_normal, _log_normal_back)

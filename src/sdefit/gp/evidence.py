@@ -1,0 +1,134 @@
+"""Maximum evidence for φ, σ and G of the latent model, from starts read off the data.
+
+Weak priors keep what the data cannot tell from running away: log σ and the logarithm of each row of G
+are Gaussian around the level at which noise and diffusion would each explain half of the roughness
+of the data. They weigh about a third of an observation; without them G or σ is put at zero in most
+short series, which is the likelihood's own answer to a question it cannot decide.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sdefit._types import Array, Float, Scalar
+from sdefit.dynamics.diffusion import DiffusionShape
+from sdefit.gp.latent import Data, Hyper, Solver
+from sdefit.optimise import Minimum, minimise
+
+_QUICK = 4.0  # how much faster o forgets than z; the refit's answer hardly depends on it
+
+
+class Evidence(eqx.Module):
+    """What the evidence is of: the solver, the shape of G, the rate of o, and the weight of the priors.
+
+    The rate of o is `fixed_rate` per `unit` of time if given, else a few times one over the mean length of z: o then
+    takes up what moves faster than the path itself, whatever the unit of time.
+    """
+
+    solver: Solver
+    diffusion: DiffusionShape = eqx.field(static=True)
+    shaped: bool = eqx.field(static=True)
+    even: Float[Array, "state"]
+    unit: Scalar
+    fixed_rate: float | None = eqx.field(static=True, default=None)
+    width_G: float = eqx.field(static=True, default=1.5)
+    width_noise: float = eqx.field(static=True, default=3.0)
+
+    @property
+    def states(self) -> int:
+        return self.diffusion.states
+
+    def hyper(self, u: Float[Array, "coordinates"]) -> Hyper:
+        """The hyper-parameters from log scale, log length, log σ, the entries of G[, log shape]."""
+        K = self.states
+        length = jnp.exp(u[K : 2 * K])
+        G = self.diffusion.matrix(u[3 * K : 3 * K + self.diffusion.size], self.even)
+        shape = jnp.exp(u[-K:]) if self.shaped else jnp.ones(K, u.dtype)
+        return Hyper(jnp.exp(u[:K]), length, shape, jnp.exp(u[2 * K : 3 * K]), G, self._rate(length))
+
+    def _rate(self, length: Float[Array, "state"]) -> Scalar:
+        return _QUICK / jnp.exp(jnp.mean(jnp.log(length))) if self.fixed_rate is None else self.fixed_rate * self.unit
+
+    def start(self, levels: tuple[Array, Array], length: Float[Array, "state"]) -> Float[Array, "coordinates"]:
+        """Coordinates to begin from, given the noise levels of the data and a length."""
+        K, (log_G, log_noise) = self.states, levels
+        entries = self.diffusion.entries(log_G, self.even)
+        shape = jnp.zeros(K if self.shaped else 0, length.dtype)
+        return jnp.concatenate([jnp.zeros(K, length.dtype), jnp.log(length), log_noise, entries, shape])
+
+    def penalty(self, u: Float[Array, "coordinates"], levels: tuple[Array, Array], longest: Scalar) -> Scalar:
+        """−log of the weak priors, and walls around what the data could ever tell of φ."""
+        K = self.states
+        walls = _wall(u[:K], -4.0, 3.0) + _wall(u[K : 2 * K], jnp.log(0.5), jnp.log(longest))
+        if self.shaped:
+            walls = walls + _wall(u[-K:], -4.0, 4.0)
+        G = self.diffusion.matrix(u[3 * K : 3 * K + self.diffusion.size], self.even)
+        return walls + noise_prior(u[2 * K : 3 * K], G, levels, self.width_G, self.width_noise)
+
+
+def noise_prior(log_noise, G, levels, width_G: float, width_noise: float) -> Scalar:
+    """−log of the weak priors on σ and G: Gaussian in log σ_k and log ‖G_k‖, mild against singular correlation."""
+    log_G, usual = levels
+    value = 0.5 * jnp.sum((log_noise - usual) ** 2) / width_noise**2 + _wall(log_noise, -9.0, 2.0)
+    rows = jnp.sum(G**2, axis=1) + 1e-30
+    share = jnp.diagonal(G) ** 2 / rows
+    none = jnp.all(G == 0)
+    spread = 0.5 * jnp.sum((0.5 * jnp.log(rows) - log_G) ** 2) / width_G**2 - 0.5 * jnp.sum(jnp.log(share + 1e-12))
+    return value + jnp.where(none, 0.0, spread)
+
+
+def fit_evidence(evidence: Evidence, data: Data, levels: tuple[Array, Array], starts: int, iterations: int) -> Minimum:
+    """The coordinates of highest evidence for one or several series (a leading axis), over several lengths.
+
+    **Arguments**
+    - `starts`: how many lengths to start from, spread from a quarter of the span down to a few gaps.
+    """
+    span = jnp.max(data.times) - jnp.min(data.times) + 1e-12
+
+    def loss(u):
+        values = jax.vmap(evidence.solver.log_evidence, in_axes=(None, 0))(evidence.hyper(u), data)
+        return evidence.penalty(u, levels, 20 * span) - jnp.sum(values)
+
+    shares = np.geomspace(1 / 8, 1 / 8 / 4 ** (starts - 1), starts)
+    begin = [evidence.start(levels, jnp.full(evidence.states, span * share)) for share in shares]
+    if starts == 1:
+        return minimise(loss, begin[0], iterations=iterations, tolerance=1e-4)
+    found = jax.vmap(lambda u: minimise(loss, u, iterations=iterations, tolerance=1e-4))(jnp.stack(begin))
+    best = jnp.argmin(jnp.where(jnp.isfinite(found.value), found.value, jnp.inf))
+    return jax.tree.map(lambda a: a[best], found)
+
+
+def noise_levels(data: Data) -> tuple[Float[Array, "state"], Float[Array, "state"]]:
+    """log ‖G_k‖ and log σ_k at which diffusion and noise each explain half of the roughness of the data.
+
+    Roughness is how far an observation lies off the line between its neighbours: with gaps h₁, h₂ and
+    weights a, b of the line its variance is σ²(1 + a² + b²) + g² h₁h₂/(h₁ + h₂), whatever smooth
+    drift there is.
+    """
+    square, noise, diffusion = jax.vmap(_roughness)(data)
+    weight = jnp.maximum(jnp.sum(noise / 2 + diffusion, axis=0), 1e-12)
+    level = jnp.maximum(jnp.sum(square, axis=0) / weight, 1e-10)
+    level = jnp.where(weight > 1e-12, level, 0.02)
+    return 0.5 * jnp.log(level), 0.5 * jnp.log(level / 2)
+
+
+def _roughness(data: Data):
+    """Sums over the observed triples of each state: squared roughness, and its weights in σ² and g²."""
+
+    def one(values, observed):
+        order = jnp.argsort(~observed, stable=True)  # the observed ones first, in order
+        t, y = data.times[order], values[order]
+        use = jnp.arange(t.size - 2) < jnp.sum(observed) - 2
+        before, after = t[1:-1] - t[:-2], t[2:] - t[1:-1]
+        whole = jnp.where(use, before + after, 1.0)
+        b = before / whole
+        off = y[1:-1] - (1 - b) * y[:-2] - b * y[2:]
+        terms = off**2, 1 + (1 - b) ** 2 + b**2, before * after / whole
+        return tuple(jnp.sum(jnp.where(use, term, 0.0)) for term in terms)
+
+    return jax.vmap(one, in_axes=(1, 1))(data.values, data.observed)
+
+
+def _wall(v: Array, low, high) -> Scalar:
+    return jnp.sum(jax.nn.relu(low - v) ** 2 + jax.nn.relu(v - high) ** 2)

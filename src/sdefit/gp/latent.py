@@ -1,0 +1,92 @@
+"""The latent model y = z + o + e: its hyper-parameters, and what a solver of it can do.
+
+z is a Gaussian process per state, o the Ornstein-Uhlenbeck process do = −γ o dt + G dw with
+o(t_1) = 0, e independent noise. Everything is in standardised units of time and state.
+"""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from sdefit._types import Array, Bool, Float, Int, Key, Scalar, Times
+
+
+class Hyper(eqx.Module):
+    """φ = (scale, length, shape) per state, the noise standard deviations σ, G and the OU rate γ."""
+
+    scale: Float[Array, "state"]
+    length: Float[Array, "state"]
+    shape: Float[Array, "state"]
+    noise: Float[Array, "state"]
+    G: Float[Array, "state state"]
+    rate: Scalar
+
+
+class Data(eqx.Module):
+    """Standardised data: times from the first, values, and which of them were observed.
+
+    A solver takes one series; functions of several take a leading axis.
+    """
+
+    times: Float[Array, "*series times"]
+    values: Float[Array, "*series times state"]
+    observed: Bool[Array, "*series times state"]
+
+
+class Posterior(eqx.Module):
+    """What the data say of the path: means of z, ż and o, mean and standard deviation of x = z + o."""
+
+    z: Float[Array, "times state"]
+    dz: Float[Array, "times state"]
+    o: Float[Array, "times state"]
+    x: Float[Array, "times state"]
+    std: Float[Array, "times state"]
+
+
+class Draws(eqx.Module):
+    """Joint draws of z, ż and o given the data."""
+
+    z: Float[Array, "samples times state"]
+    dz: Float[Array, "samples times state"]
+    o: Float[Array, "samples times state"]
+
+
+class Conditional(eqx.Module):
+    """The path given the data, prepared for drawing."""
+
+    @abc.abstractmethod
+    def draw(self, samples: int, key: Key) -> Draws:
+        """Joint draws, in antithetic pairs: the second half mirrors the first about the mean."""
+
+
+class Solver(eqx.Module):
+    """One way to do the Gaussian algebra. All solvers give the same numbers where they all apply."""
+
+    jitter: float = 1e-6  # added to the noise variance; standardised units, so a part in 1e6 of the data's variance
+
+    @abc.abstractmethod
+    def log_evidence(self, hyper: Hyper, data: Data) -> Scalar:
+        """log p(y | φ, σ, G): equation (obs_marginals) of the paper."""
+
+    @abc.abstractmethod
+    def posterior(self, hyper: Hyper, data: Data) -> Posterior:
+        """Means and the spread of x given the data."""
+
+    @abc.abstractmethod
+    def condition(self, hyper: Hyper, data: Data) -> Conditional:
+        """The path given the data: its factorisation is done once, for any number of draws."""
+
+    def draw(self, hyper: Hyper, data: Data, samples: int, key: Key) -> Draws:
+        """Joint draws given the data."""
+        return self.condition(hyper, data).draw(samples, key)
+
+
+def row_normals(key: Key, rows: int, shape: tuple[int, ...], dtype) -> Float[Array, "rows ..."]:
+    """Standard normal numbers, row by row: a padded series draws the same numbers as the bare one."""
+
+    def row(n: Int[Array, ""]):
+        return jax.random.normal(jax.random.fold_in(key, n), shape, dtype)
+
+    return jax.vmap(row)(jnp.arange(rows))

@@ -1,0 +1,85 @@
+"""θ by matching means: damped Gauss-Newton on the mean of ż, from starts in the drift's own natural scale."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from sdefit._types import Array, Float, Key, Scalar, Theta
+from sdefit.dynamics.parameters import Bounds
+
+Residual = Callable[[Theta], Float[Array, "residuals"]]
+
+
+class Matched(eqx.Module):
+    """The best θ in unconstrained coordinates, and the curvature JᵀJ of the mean square residual there."""
+
+    u: Theta
+    curvature: Float[Array, "params params"]
+    mean_square: Scalar
+
+
+def natural_scales(slopes: Callable[[Theta], Float[Array, "rows params"]], size: Scalar, params: int) -> Theta:
+    """For each parameter the value at which its term in the drift is as large as the derivative itself.
+
+    Solves s_j · rms(∂f/∂θ_j at θ = s) = `size` for all j at once by damped iteration on log s. It turns with
+    the units of time and state as θ itself does, so what is built on it depends on no unit.
+    """
+
+    def step(log_s, _):
+        rms = jnp.sqrt(jnp.mean(slopes(jnp.exp(log_s)) ** 2, axis=0))
+        new = jnp.clip(jnp.log(size / rms), -40.0, 40.0)
+        return 0.5 * (log_s + jnp.where(jnp.isfinite(new), new, 0.0)), None
+
+    return jnp.exp(jax.lax.scan(step, jnp.zeros(params), None, length=40)[0])
+
+
+def spread_starts(bounds: Bounds, scales: Theta, start: Theta, starts: int, key: Key) -> Float[Array, "starts params"]:
+    """Unconstrained starts: the user's where given, else values of natural size; the others scattered about it."""
+    lower, upper = jnp.array(bounds.lower), jnp.array(bounds.upper)
+    size_key, sign_key = jax.random.split(key)
+    spread = jnp.exp(jax.random.normal(size_key, (starts, scales.size))).at[0].set(1.0)
+    sign = jnp.where(jax.random.bernoulli(sign_key, 0.5, spread.shape), 1.0, -1.0).at[0].set(1.0)
+    free = jnp.isinf(lower) & jnp.isinf(upper)
+    within = jnp.where(jnp.isinf(lower), upper - scales, lower + scales)[None, :]
+    middle = jnp.where(jnp.isinf(lower) | jnp.isinf(upper), 0.0, 0.5 * (lower + upper))
+    inside = jnp.isfinite(lower) & jnp.isfinite(upper)
+    theta = jnp.where(free[None, :], (sign * spread) * scales[None, :], within)
+    theta = jnp.where(inside[None, :], middle[None, :], theta)
+    u = jax.vmap(bounds.unconstrain)(theta) + jnp.where(free[None, :], 0.0, jnp.log(spread))
+    return u.at[0].set(jnp.where(jnp.isfinite(start), bounds.unconstrain(start), u[0]))
+
+
+def match_means(residual: Residual, starts: Float[Array, "starts params"], iterations: int = 40) -> Matched:
+    """The least-squares θ over all starts, by Levenberg-Marquardt; closed form in one step where f is linear."""
+    found = jax.vmap(lambda u: _levenberg(residual, u, iterations))(starts)
+    best = jnp.argmin(jnp.where(jnp.isfinite(found.square), found.square, jnp.inf))
+    here = jax.tree.map(lambda a: a[best], found)
+    return Matched(here.u, here.hessian, here.square)
+
+
+class _Here(eqx.Module):
+    """A point with its mean square residual and that one's Gauss-Newton gradient and Hessian (each halved)."""
+
+    u: Theta
+    square: Scalar
+    gradient: Theta
+    hessian: Float[Array, "params params"]
+    damping: Scalar
+
+
+def _levenberg(residual: Residual, u: Theta, iterations: int) -> _Here:
+    def look(here: _Here, _):
+        matrix = here.hessian + jnp.diag(here.damping * jnp.diagonal(here.hessian) + 1e-30)
+        u = here.u - jnp.linalg.solve(matrix, here.gradient)
+        r, slope = residual(u), jax.jacfwd(residual)(u)
+        good = jnp.mean(r**2) < here.square  # False for NaN
+        damping = jnp.clip(jnp.where(good, here.damping / 9, here.damping * 4), 1e-12, 1e12)
+        new = _Here(u, jnp.mean(r**2), slope.T @ r / r.size, slope.T @ slope / r.size, damping)
+        stay = eqx.tree_at(lambda h: h.damping, here, damping)
+        return jax.tree.map(lambda a, b: jnp.where(good, a, b), new, stay), None
+
+    P = u.size  # before the first look the point is infinitely bad and the step is 0
+    begin = _Here(u, jnp.array(jnp.inf), jnp.zeros(P), jnp.eye(P), jnp.array(1e-2))
+    return jax.lax.scan(look, begin, None, length=iterations)[0]

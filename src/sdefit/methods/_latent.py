@@ -1,0 +1,269 @@
+"""What MaRS and AReS share: the latent Gaussian process, the two roads to ż, and the weak-form refit."""
+
+import functools
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from sdefit import gp
+from sdefit._types import Array, Bool, Float, Key, Scalar, Theta
+from sdefit.data import Pool
+from sdefit.dynamics.diffusion import DiffusionShape, even_scale
+from sdefit.dynamics.sde import SDE
+from sdefit.gp import weak
+from sdefit.gp.evidence import noise_prior
+from sdefit.matching import means
+from sdefit.optimise import minimise
+
+PathDrift = Callable[[Float[Array, "series times state"], Theta], Float[Array, "series times state"]]
+
+_WIDE = 3.0  # width of the weak prior on θ in the refit, in natural scales
+_KEPT = 16  # derivative samples kept for figures
+
+
+@runtime_checkable
+class LatentSettings(Protocol):
+    """The settings every matching method has."""
+
+    kernel: str
+    samples: int
+    rate: float | None
+    passes: int
+    evidence_starts: int
+    iterations: int
+    jitter: float
+
+
+class Roads(eqx.Module):
+    """Joint draws of x, ż and o given the data: `dz` is the data's road to ż, `model` the drift's."""
+
+    dz: Float[Array, "samples series times state"]
+    x: Float[Array, "samples series times state"]
+    o: Float[Array, "samples series times state"]
+    rate: Scalar
+    weight: Bool[Array, "series times"]  # rows at which something was observed
+
+    def every(self, step: int) -> "Roads":
+        """Both roads at every `step`-th time alone."""
+        dz, x, o = (a[:, :, ::step] for a in (self.dz, self.x, self.o))
+        return Roads(dz, x, o, self.rate, self.weight[:, ::step])
+
+    def model(self, drift: PathDrift, theta: Theta) -> Float[Array, "samples series times state"]:
+        """ż = f(z + o, θ) + γ o for every draw."""
+        return jax.vmap(drift, in_axes=(0, None))(self.x, theta) + self.rate * self.o
+
+    def vectors(self, dz: Float[Array, "samples series times state"]) -> Float[Array, "samples dim"]:
+        """Each draw as one vector, rows at which nothing was observed left at 0."""
+        return jnp.where(self.weight[None, :, :, None], dz, 0.0).reshape(dz.shape[0], -1)
+
+
+class Refined(eqx.Module):
+    """θ, G and σ after the refit, with the path."""
+
+    theta: Theta
+    covariance: Float[Array, "params params"]
+    G: Float[Array, "state state"]
+    noise: Float[Array, "state"]
+    mean: Float[Array, "series times state"]
+    std: Float[Array, "series times state"]
+    converged: Bool[Array, ""]
+
+
+def path_drift(model: SDE, pool: Pool, times: Float[Array, "series times"]) -> PathDrift:
+    """The standardised drift along whole paths at these times."""
+
+    def drift(x, theta):
+        one = pool.drift(lambda t, state: model.f(t, state, theta))
+        return jax.vmap(lambda t, x, origin: jax.vmap(one, in_axes=(0, 0, None))(t, x, origin))(
+            times, x, pool.time_origin
+        )
+
+    return drift
+
+
+def evidence_of(settings: LatentSettings, model: SDE, pool: Pool) -> gp.Evidence:
+    """The evidence of φ, σ and G for these data."""
+    return gp.Evidence(
+        gp.solver_for(settings.kernel, settings.jitter),
+        DiffusionShape(model.diffusion, len(model.states)),
+        gp.get_kernel(settings.kernel).shaped,
+        even_scale(pool.scale),
+        pool.time_scale if settings.rate is not None else jnp.ones(()),
+        settings.rate,
+    )
+
+
+def data_of(pool: Pool) -> gp.Data:
+    """The pool as the solvers take it, with a leading axis of series."""
+    return gp.Data(pool.times, pool.values, pool.observed)
+
+
+def data_with_midpoints(pool: Pool) -> gp.Data:
+    """The pool with one more row, observed nowhere, in the middle of each gap: where the refit follows the path."""
+
+    def between(a, middle):
+        both = jnp.stack([a[:, :-1], middle], axis=2).reshape(a.shape[0], -1, *a.shape[2:])
+        return jnp.concatenate([both, a[:, -1:]], axis=1)
+
+    return gp.Data(
+        between(pool.times, 0.5 * (pool.times[:, :-1] + pool.times[:, 1:])),
+        between(pool.values, jnp.zeros_like(pool.values[:, 1:])),
+        between(pool.observed, jnp.zeros_like(pool.observed[:, 1:])),
+    )
+
+
+def condition(evidence: gp.Evidence, hyper: gp.Hyper, data: gp.Data) -> gp.Conditional:
+    """The paths of all series given the data, prepared for drawing (a leading axis of series)."""
+    return jax.vmap(evidence.solver.condition, in_axes=(None, 0))(hyper, data)
+
+
+def draw_roads(prepared: gp.Conditional, rate: Scalar, data: gp.Data, samples: int, key: Key) -> Roads:
+    """Joint draws of both roads for every series, at every time of `data`."""
+    keys = jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(data.times.shape[0]))
+    draws = jax.vmap(lambda one, k: one.draw(samples, k), out_axes=1)(prepared, keys)
+    return Roads(draws.dz, draws.z + draws.o, draws.o, rate, jnp.any(data.observed, axis=-1))
+
+
+def scales_of(drift: PathDrift, x: Float[Array, "series times state"], dz, weight, params: int) -> Theta:
+    """The natural scale of each parameter along a path with derivative `dz`."""
+
+    def slopes(theta):
+        return jnp.where(weight[..., None, None], jax.jacfwd(drift, argnums=1)(x, theta), 0.0).reshape(-1, params)
+
+    size = jnp.sqrt(jnp.mean(jnp.where(weight[..., None], dz, 0.0) ** 2))
+    return means.natural_scales(slopes, size, params)
+
+
+def refine(
+    model: SDE,
+    pool: Pool,
+    evidence: gp.Evidence,
+    u: Float[Array, "coordinates"],
+    path: Float[Array, "series rows state"],
+    theta: Theta,
+    scales: Theta,
+    passes: int,
+) -> Refined:
+    """`passes` weak-form refits: the first along `path` (with midpoints), the others along that of the one before."""
+    problem = _Refit(model, pool, evidence, data_with_midpoints(pool), *_prior(model, scales))
+    K = evidence.states
+
+    def one(carry, _):
+        theta, path, v = carry
+        v, converged = problem.noise(theta, path, v)
+        fit, moved = problem.solve(theta, path, v)
+        return (moved, fit.path, v), (fit, converged)
+
+    begin = theta, path, u[2 * K : 3 * K + evidence.diffusion.size]
+    (theta, _, v), (fits, converged) = jax.lax.scan(one, begin, None, length=passes)
+    last = jax.tree.map(lambda a: a[-1], fits)
+    G, noise = problem.spread(v)
+    return Refined(theta, last.covariance, G, noise, last.path[:, ::2], last.std[:, ::2], converged[-1])
+
+
+def unrefined(evidence: gp.Evidence, hyper: gp.Hyper, pool: Pool, theta: Theta, converged: Bool[Array, ""]) -> Refined:
+    """θ as it was matched, with the evidence's own G, σ and path."""
+    path = jax.vmap(evidence.solver.posterior, in_axes=(None, 0))(hyper, data_of(pool))
+    unknown = jnp.full((theta.size, theta.size), jnp.nan)
+    return Refined(theta, unknown, hyper.G, hyper.noise, path.x, path.std, converged)
+
+
+def refined_path(
+    model: SDE, pool: Pool, evidence: gp.Evidence, u, theta: Theta, scales: Theta, G, noise, passes: int
+) -> tuple[Array, Array]:
+    """The path of `refine` at the times of `pool`, for θ, G and σ that are known."""
+    rows = data_with_midpoints(pool)
+    problem = _Refit(model, pool, evidence, rows, *_prior(model, scales))
+
+    def one(path, _):
+        fit = problem.given(theta, path, G, noise)
+        return fit.path, fit.std
+
+    begin = jax.vmap(evidence.solver.posterior, in_axes=(None, 0))(evidence.hyper(u), rows).x
+    path, std = jax.lax.scan(one, begin, None, length=passes)
+    return path[:, ::2], std[-1][:, ::2]
+
+
+def _prior(model: SDE, scales: Theta) -> tuple[Theta, Theta]:
+    """Center and width of the weak prior on θ: the bound or 0, and a few natural scales, or the whole interval."""
+    lower, upper = jnp.array(model.bounds.lower), jnp.array(model.bounds.upper)
+    inside = jnp.isfinite(lower) & jnp.isfinite(upper)
+    edge = jnp.where(jnp.isfinite(lower), lower, jnp.where(jnp.isfinite(upper), upper, 0.0))
+    middle = 0.5 * (jnp.where(inside, lower, 0.0) + jnp.where(inside, upper, 0.0))
+    width = jnp.where(inside, upper - lower, _WIDE * scales)
+    return jnp.where(inside, middle, edge), width
+
+
+class _Refit(eqx.Module):
+    """One weak-form problem: how to find G and σ, then θ, along a given path."""
+
+    model: SDE = eqx.field(static=True)
+    pool: Pool
+    evidence: gp.Evidence
+    rows: gp.Data
+    center: Theta
+    width: Theta
+
+    def spread(self, v):
+        """G and σ from their coordinates."""
+        K = self.evidence.states
+        return self.evidence.diffusion.matrix(v[K:], self.evidence.even), jnp.exp(v[:K])
+
+    def noise(self, theta: Theta, path, v) -> tuple[Array, Array]:
+        """The coordinates of G and σ of highest likelihood, θ integrated out."""
+        link, levels = self._chain(theta, path), gp.noise_levels(data_of(self.pool))
+
+        def loss(v):
+            G, noise = self.spread(v)
+            prior = noise_prior(jnp.log(noise), G, levels, self.evidence.width_G, self.evidence.width_noise)
+            return prior - weak.log_likelihood(link, G, self._variance(noise))
+
+        found = minimise(loss, v, iterations=100, tolerance=1e-4)
+        return found.x, found.converged
+
+    def solve(self, theta: Theta, path, v) -> tuple[weak.Refit, Theta]:
+        """θ and the path at these G and σ, and θ moved by its share of the divergence term."""
+        fit = self.given(theta, path, *self.spread(v))
+        move = weak.divergence_move(lambda th: self._divergence(path, th), self.rows, theta, fit.covariance)
+        moved = fit.theta + weak.divergence_share(move, fit.covariance) * move
+        return fit, self._inside(moved, theta)
+
+    def given(self, theta: Theta, path, G, noise) -> weak.Refit:
+        """θ and the path at known G and σ."""
+        shape = self.rows.times.shape
+        return weak.solve(self._chain(theta, path), G, self._variance(noise), self.center, self.width, shape)
+
+    def _variance(self, noise):
+        return noise**2 + 0.01 * self.evidence.solver.jitter
+
+    def _chain(self, theta: Theta, path) -> weak.Chain:
+        drift = path_drift(self.model, self.pool, self.rows.times)
+        return weak.chain(drift, self.rows, path, theta, self.center, self.width)
+
+    def _divergence(self, path, theta: Theta):
+        one = self.pool.drift(lambda t, state: self.model.f(t, state, theta))
+
+        def trace(t, x, origin):
+            return jnp.trace(jax.jacfwd(one, argnums=1)(t, x, origin))
+
+        along = jax.vmap(trace, in_axes=(0, 0, None))
+        return jax.vmap(along)(self.rows.times, path, self.pool.time_origin)
+
+    def _inside(self, theta: Theta, before: Theta) -> Theta:
+        """θ kept inside its bounds: at most nine tenths of the way from where it was to a bound."""
+        lower, upper = jnp.array(self.model.bounds.lower), jnp.array(self.model.bounds.upper)
+        theta = jnp.where(jnp.isfinite(lower), jnp.maximum(theta, lower + 0.1 * (before - lower)), theta)
+        return jnp.where(jnp.isfinite(upper), jnp.minimum(theta, upper - 0.1 * (upper - before)), theta)
+
+
+def figure_samples(
+    pool: Pool, dz: Float[Array, "samples series times state"]
+) -> Float[Array, "kept series times state"]:
+    """A few derivative samples in the user's units, for figures: some of each antithetic half."""
+    half = dz.shape[0] // 2
+    keep = jnp.concatenate([jnp.arange(_KEPT // 2), half + _KEPT // 2 + jnp.arange(_KEPT // 2)])
+    few = dz[keep % dz.shape[0]]
+    return few * (pool.scale / pool.time_scale)[None, None, None, :]

@@ -1,0 +1,218 @@
+"""MaRS: θ by making two distributions of ż agree in maximum mean discrepancy."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from sdefit import gp
+from sdefit._types import Array, Bool, Key, Theta
+from sdefit.data import Pool
+from sdefit.dynamics.sde import SDE
+from sdefit.errors import ModelError
+from sdefit.matching import means, mmd
+from sdefit.methods._base import Method
+from sdefit.methods._latent import (
+    PathDrift,
+    Roads,
+    condition,
+    data_of,
+    data_with_midpoints,
+    draw_roads,
+    evidence_of,
+    figure_samples,
+    path_drift,
+    refine,
+    refined_path,
+    scales_of,
+    unrefined,
+)
+from sdefit.optimise import minimise
+from sdefit.result import Code, Estimate
+
+
+class MaRS(Method):
+    """Maximum-mean-discrepancy-minimising regression for SDEs.
+
+    1. The latent Gaussian process: φ, σ and G by maximum evidence.
+    2. Matching: draws of ż from the data and from the drift; θ minimises MMD² between the two. The random numbers
+       are drawn once, so that MMD² is a smooth function of θ; the search starts where the means agree.
+    3. The refit: the drift enters as the mean of the process, in integrated form; G, σ and θ are found again.
+
+    `MaRS.paper()` is the published recipe: no refit, and fresh draws at every step of Adam.
+
+    **Arguments**
+    - `kernel`: covariance of the smooth part z: matern52, matern32 (both O(N)), rbf, rational_quadratic, sigmoid.
+    - `samples`: draws of ż, half of them mirror images of the other half.
+    - `starts`: starting points of the search for θ, in one batch.
+    - `passes`: weak-form refits after matching; 0 leaves the plain method of the paper.
+    - `rate`: rate γ of the latent OU process per unit of the user's time; by default it follows the length of z.
+    - `evidence_starts`: lengthscales from which the evidence is maximised.
+    - `iterations`: the most steps of each search.
+    - `jitter`: added to the noise variance in standardised units.
+    - `adam_steps`: 0, or how many steps of Adam with fresh draws take the place of the quasi-Newton search.
+    - `learning_rate`: of Adam, in the unconstrained coordinates of θ.
+    """
+
+    kernel: str = "matern52"
+    samples: int = 64
+    starts: int = 4
+    passes: int = 3
+    rate: float | None = None
+    evidence_starts: int = 1
+    iterations: int = 200
+    jitter: float = 1e-6
+    adam_steps: int = 0
+    learning_rate: float = 0.01
+
+    name: ClassVar[str] = "mars"
+    title: ClassVar[str] = "MaRS: gradient matching by maximum mean discrepancy"
+    reference: ClassVar[str] = (
+        "G. Abbati, P. Wenk, M. A. Osborne, A. Krause, B. Schölkopf, S. Bauer (2019), AReS and MaRS: "
+        "adversarial and MMD-minimizing regression for SDEs, ICML."
+    )
+
+    def __post_init__(self) -> None:
+        gp.get_kernel(self.kernel)
+        least = {"samples": 4, "starts": 1, "passes": 0, "evidence_starts": 1, "iterations": 1, "adam_steps": 0}
+        for word, lowest in least.items():
+            number = getattr(self, word)
+            if not (isinstance(number, int) and number >= lowest):
+                raise ModelError(f"MaRS: {word} must be a whole number of at least {lowest}, not {number!r}")
+        if self.samples % 2:
+            raise ModelError(f"MaRS: samples must be even (half mirror the other half), not {self.samples}")
+        for word in ("rate", "jitter", "learning_rate"):
+            number = getattr(self, word)
+            if not (number is None and word == "rate") and not (isinstance(number, int | float) and number > 0):
+                raise ModelError(f"MaRS: {word} must be a number above 0, not {number!r}")
+
+    @classmethod
+    def paper(cls, kernel: str = "rbf", adam_steps: int = 2000) -> "MaRS":
+        """The recipe of the paper: dense kernel, OU rate 1, Adam on fresh batches of 256, no refit.
+
+        The paper takes the sigmoid kernel for Ornstein-Uhlenbeck and the double well, rbf for Lotka-Volterra and
+        Lorenz 63.
+        """
+        return cls(kernel, samples=256, passes=0, rate=1.0, evidence_starts=3, adam_steps=adam_steps)
+
+    def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
+        """θ, G, σ and the path, in the order of the paper and then the refit."""
+        draw_key, start_key = jax.random.split(key)
+        evidence = evidence_of(self, model, pool)
+        levels = gp.noise_levels(data_of(pool))
+        found = gp.fit_evidence(evidence, data_of(pool), levels, self.evidence_starts, self.iterations)
+        hyper = evidence.hyper(found.x)
+        # The refit follows the path between observations too; antithetic draws have the posterior mean as theirs.
+        rows = data_with_midpoints(pool) if self.passes else data_of(pool)
+        prepared = condition(evidence, hyper, rows)
+        fine = draw_roads(prepared, hyper.rate, rows, self.samples, draw_key)
+        roads = fine.every(2 if self.passes else 1)
+        drift = path_drift(model, pool, pool.times)
+        if self.adam_steps:
+            matched = self._match_fresh(model, roads, drift, prepared, rows, start, start_key)
+        else:
+            matched = self._match(model, roads, drift, start, start_key)
+        if self.passes:
+            path = jnp.mean(fine.x, axis=0)
+            best = refine(model, pool, evidence, found.x, path, matched.theta, matched.scales, self.passes)
+        else:
+            best = unrefined(evidence, hyper, pool, matched.theta, matched.converged)
+        trace = {
+            "loss": matched.losses,
+            "derivatives_data": figure_samples(pool, roads.dz),
+            "derivatives_model_before": figure_samples(pool, roads.model(drift, matched.begin)),
+            "derivatives_model_after": figure_samples(pool, roads.model(drift, best.theta)),
+        }
+        kept = {"latent": found.x, "scales": matched.scales, "matched": matched.theta, "covariance": best.covariance}
+        code = jnp.where(found.converged & best.converged, Code.OK, Code.NOT_CONVERGED)
+        return Estimate(best.theta, best.G, best.noise, best.mean, best.std, -found.value, code, kept, trace)
+
+    def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
+        evidence, u = evidence_of(self, model, pool), estimate.hyper["latent"]
+        if self.passes:
+            scales, G, noise = estimate.hyper["scales"], estimate.G, estimate.noise
+            return refined_path(model, pool, evidence, u, estimate.theta, scales, G, noise, self.passes)
+        path = jax.vmap(evidence.solver.posterior, in_axes=(None, 0))(evidence.hyper(u), data_of(pool))
+        return path.x, path.std
+
+    def _match(self, model: SDE, roads: Roads, drift: PathDrift, start: Theta, key: Key) -> "_Matched":
+        """θ at which the two roads agree: in their means first, then in MMD, with the draws held fixed."""
+        data, weight = roads.vectors(roads.dz), roads.weight
+        dz = jnp.mean(roads.dz, axis=0)
+        scales = scales_of(drift, jnp.mean(roads.x, axis=0), dz, weight, len(model.free))
+
+        def residual(u):
+            gap = jnp.mean(roads.model(drift, model.bounds.constrain(u)), axis=0) - dz
+            return jnp.where(weight[..., None], gap, 0.0).ravel()
+
+        starts = means.spread_starts(model.bounds, scales, start, self.starts, key)
+        near = means.match_means(residual, starts)
+        # Coordinates in which the mean square residual is round: the search then needs no units.
+        P = near.u.size
+        curvature = near.curvature / (near.mean_square + 1e-300)
+        ridge = 1e-9 * jnp.diag(jnp.diagonal(curvature)) + 1e-300 * jnp.eye(P)
+        root = jnp.linalg.cholesky(curvature + ridge)
+
+        def theta_at(v):
+            return model.bounds.constrain(near.u + jax.scipy.linalg.solve_triangular(root.T, v, lower=False))
+
+        first = roads.vectors(roads.model(drift, theta_at(jnp.zeros(P))))
+        length = mmd.median_length(data, first)
+
+        def loss(v):
+            other = roads.vectors(roads.model(drift, theta_at(v)))
+            return self.samples * mmd.mmd_squared(data, other, length, paired=True)
+
+        found = minimise(loss, jnp.zeros(P), iterations=self.iterations, tolerance=1e-4)
+        begin = model.bounds.constrain(starts[0])
+        return _Matched(begin, theta_at(found.x), scales, found.values / self.samples, found.converged)
+
+    def _match_fresh(
+        self,
+        model: SDE,
+        roads: Roads,
+        drift: PathDrift,
+        prepared: gp.Conditional,
+        rows: gp.Data,
+        start: Theta,
+        key: Key,
+    ) -> "_Matched":
+        """θ by Adam on MMD², every batch of both roads drawn anew: Algorithm 3 of the paper."""
+        scales = scales_of(drift, jnp.mean(roads.x, axis=0), jnp.mean(roads.dz, axis=0), roads.weight, len(model.free))
+        start_key, batch_key = jax.random.split(key)
+        guess = jnp.abs(jax.random.normal(start_key, start.shape))  # the published code's start
+        begin = jnp.where(jnp.isfinite(start), start, guess)
+        adam = optax.adam(self.learning_rate)
+
+        def fresh(key: Key) -> Roads:
+            return draw_roads(prepared, roads.rate, rows, self.samples, key).every(2 if self.passes else 1)
+
+        def loss(u, key):
+            data_key, model_key = jax.random.split(key)
+            ours = fresh(model_key)
+            data, other = roads.vectors(fresh(data_key).dz), roads.vectors(ours.model(drift, model.bounds.constrain(u)))
+            length = mmd.median_length(jax.lax.stop_gradient(data), jax.lax.stop_gradient(other))
+            return mmd.mmd_squared(data, other, length)
+
+        def step(carry, key):
+            u, state = carry
+            value, gradient = jax.value_and_grad(loss)(u, key)
+            move, state = adam.update(gradient, state)
+            return (u + move, state), value
+
+        u = model.bounds.unconstrain(begin)
+        keys = jax.random.split(batch_key, self.adam_steps)
+        (u, _), losses = jax.lax.scan(step, (u, adam.init(u)), keys)
+        return _Matched(begin, model.bounds.constrain(u), scales, losses, jnp.all(jnp.isfinite(u)))
+
+
+class _Matched(eqx.Module):
+    """Where matching began and ended, the natural scales of θ, and the loss on the way."""
+
+    begin: Theta
+    theta: Theta
+    scales: Theta
+    losses: Array
+    converged: Bool[Array, ""]
