@@ -23,7 +23,7 @@ def command(
 
     setup = systems.get("lv")
     _shared.claim(out, force=True)
-    _shared.use_compilation_cache()
+    _shared.compile_quickly()
     simulated, fitted = jax.random.split(jax.random.key(seed))
     with _shared.waiting("simulating Lotka-Volterra"):
         series = setup.simulate(key=simulated)

@@ -42,7 +42,7 @@ def command(
     equations = _shared.read_model(model)
     series = _read_series(data, equations, time, states, group, time_unit)
     _shared.claim(out, force)
-    _shared.use_compilation_cache()
+    _shared.compile_quickly()
     with _shared.waiting(f"fitting {equations.name}"):
         found = fit(equations, series, settings, key=jax.random.key(seed))
         files = _shared.write_run(found, out)

@@ -1,8 +1,8 @@
 """Maximum evidence for φ, σ and G of the latent model, from starts read off the data.
 
 Weak priors keep what the data cannot tell from running away: log σ and the logarithm of each row of G
-are Gaussian around the level at which noise and diffusion would each explain half of the roughness
-of the data. They weigh about a third of an observation; without them G or σ is put at zero in most
+are Gaussian around the level at which noise and diffusion explain about equal parts of the roughness
+of the data, a factor of e (G) or e² (σ) being one standard deviation. Without them G or σ is put at zero in most
 short series, which is the likelihood's own answer to a question it cannot decide.
 """
 
@@ -16,14 +16,12 @@ from sdefit.dynamics.diffusion import DiffusionShape
 from sdefit.gp.latent import Data, Hyper, Solver
 from sdefit.optimise import Minimum, minimise
 
-_QUICK = 4.0  # how much faster o forgets than z; the refit's answer hardly depends on it
-
 
 class Evidence(eqx.Module):
     """What the evidence is of: the solver, the shape of G, the rate of o, and the weight of the priors.
 
-    The rate of o is `fixed_rate` per `unit` of time if given, else a few times one over the mean length of z: o then
-    takes up what moves faster than the path itself, whatever the unit of time.
+    The rate of o is `fixed_rate` per `unit` of time if given, else one over the mean length of z: o then takes up
+    what moves faster than the path itself, whatever the unit of time. The refit's answer hardly depends on it.
     """
 
     solver: Solver
@@ -32,8 +30,8 @@ class Evidence(eqx.Module):
     even: Float[Array, "state"]
     unit: Scalar
     fixed_rate: float | None = eqx.field(static=True, default=None)
-    width_G: float = eqx.field(static=True, default=1.5)
-    width_noise: float = eqx.field(static=True, default=3.0)
+    width_G: float = eqx.field(static=True, default=1.0)
+    width_noise: float = eqx.field(static=True, default=2.0)
 
     @property
     def states(self) -> int:
@@ -48,7 +46,7 @@ class Evidence(eqx.Module):
         return Hyper(jnp.exp(u[:K]), length, shape, jnp.exp(u[2 * K : 3 * K]), G, self._rate(length))
 
     def _rate(self, length: Float[Array, "state"]) -> Scalar:
-        return _QUICK / jnp.exp(jnp.mean(jnp.log(length))) if self.fixed_rate is None else self.fixed_rate * self.unit
+        return 1 / jnp.exp(jnp.mean(jnp.log(length))) if self.fixed_rate is None else self.fixed_rate * self.unit
 
     def start(self, levels: tuple[Array, Array], length: Float[Array, "state"]) -> Float[Array, "coordinates"]:
         """Coordinates to begin from, given the noise levels of the data and a length."""
@@ -82,7 +80,7 @@ def fit_evidence(evidence: Evidence, data: Data, levels: tuple[Array, Array], st
     """The coordinates of highest evidence for one or several series (a leading axis), over several lengths.
 
     **Arguments**
-    - `starts`: how many lengths to start from, spread from a quarter of the span down to a few gaps.
+    - `starts`: how many lengths to start from, from an eighth of the span down, each a quarter of the one before.
     """
     span = jnp.max(data.times) - jnp.min(data.times) + 1e-12
 
@@ -100,7 +98,7 @@ def fit_evidence(evidence: Evidence, data: Data, levels: tuple[Array, Array], st
 
 
 def noise_levels(data: Data) -> tuple[Float[Array, "state"], Float[Array, "state"]]:
-    """log ‖G_k‖ and log σ_k at which diffusion and noise each explain half of the roughness of the data.
+    """log ‖G_k‖ and log σ_k at which diffusion and noise explain the roughness of the data in about equal parts.
 
     Roughness is how far an observation lies off the line between its neighbours: with gaps h₁, h₂ and
     weights a, b of the line its variance is σ²(1 + a² + b²) + g² h₁h₂/(h₁ + h₂), whatever smooth

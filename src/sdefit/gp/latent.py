@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from sdefit._types import Array, Bool, Float, Int, Key, Scalar, Times
+from sdefit._types import Array, Bool, Float, Int, Key, Scalar
 
 
 class Hyper(eqx.Module):

@@ -4,9 +4,9 @@ Given a path x̂ near the truth, dx = f(x, θ) dt + G dw is read as the linear m
 
     x(t) = x(t_1) + ∫ f(x̂, θ) ds + G w(t),    y = x + e,
 
-with f linearised in θ. θ joins the state vector under a wide Gaussian prior, so that one Kalman pass
-gives the marginal likelihood of (G, σ) with θ and x(t_1) integrated out (REML), the generalised
-least-squares θ with its covariance, and a better path. Several series are one chain: the state x
+with f linearised in θ (and, with `feedback`, in x about x̂). θ joins the state vector under a wide Gaussian
+prior, so that one Kalman pass gives the marginal likelihood of (G, σ) with θ and x(t_1) integrated out (REML),
+the generalised least-squares θ with its covariance, and a better path. Several series are one chain: the state x
 starts anew at each, θ goes on.
 
 x̂ was smoothed, hence knows the future noise: the integrals are Stratonovich's, and rates come out
@@ -51,11 +51,18 @@ class Refit(eqx.Module):
 
 
 def chain(
-    drift: DriftOnPath, rows: Data, path: Float[Array, "series times state"], theta: Theta, center: Theta, width: Theta
+    drift: DriftOnPath,
+    rows: Data,
+    path: Float[Array, "series times state"],
+    theta: Theta,
+    center: Theta,
+    width: Theta,
+    feedback: Float[Array, "series times state state"],
 ) -> Chain:
     """The linear model around `path` and `theta`, with the prior N(center, width²) on θ.
 
-    `rows` has a leading axis of series; rows at which nothing is observed are there to follow the path.
+    `rows` has a leading axis of series; rows at which nothing is observed are there to follow the path. `feedback`
+    is ∂f/∂x along the path, or 0 to leave f(x̂) as it is.
     """
     series, times, K = path.shape
     P = theta.size
@@ -63,11 +70,12 @@ def chain(
     value, slope = drift(path, theta), jax.jacfwd(drift, argnums=1)(path, theta)
     pushed = _trapezoid(gaps, value + slope @ (center - theta))
     moved = _trapezoid(gaps, slope * width[None, None, None, :])
+    carried = _carried(gaps, feedback)
     first = rows.values[:, :1]
-    reference = jnp.concatenate([first, first + jnp.cumsum(pushed, axis=1)], axis=1)
+    reference = jax.vmap(_reference)(first[:, 0], path, pushed, carried)
     eye = jnp.eye(P + K, dtype=path.dtype)
     along = jnp.tile(eye[None, None], (series, times, 1, 1)).at[:, 1:, P:, :P].set(moved)
-    along = along.at[:, 0, P:, P:].set(0.0)  # x starts anew
+    along = along.at[:, 1:, P:, P:].set(carried).at[:, 0, P:, P:].set(0.0)  # x starts anew with each series
     return Chain(
         along.reshape(-1, P + K, P + K),
         jnp.concatenate([jnp.zeros_like(gaps[:, :1]), gaps], axis=1).reshape(-1),
@@ -79,11 +87,34 @@ def chain(
     )
 
 
+def _carried(gaps: Float[Array, "series gaps"], feedback) -> Float[Array, "series gaps state state"]:
+    """exp(h ∂f/∂x) over each gap by the implicit midpoint rule, which never grows a decaying mode."""
+    half = 0.25 * gaps[:, :, None, None] * (feedback[:, 1:] + feedback[:, :-1])
+    eye = jnp.eye(feedback.shape[-1], dtype=feedback.dtype)[None, None]
+    return jnp.linalg.solve(eye - half, eye + half)
+
+
+def _reference(first, path, pushed, carried):
+    """The path the chain deviates from: x̂ itself moved by what its increments lack of the integral of f."""
+
+    def step(off, now):
+        carry, push, change = now
+        off = carry @ off + push - change
+        return off, off
+
+    begin = first - path[0]
+    _, off = jax.lax.scan(step, begin, (carried, pushed, jnp.diff(path, axis=0)))
+    return path + jnp.concatenate([begin[None], off])
+
+
 def linear_model(link: Chain, G: Float[Array, "state state"], variance: Float[Array, "state"]) -> kalman.LinearModel:
     """The chain with its diffusion and noise."""
     K = G.shape[0]
     dim = link.initial.shape[0]
-    spread = jnp.where(link.restart[:, None, None], jnp.eye(K)[None], link.gaps[:, None, None] * (G @ G.T)[None])
+    carried = link.transition[:, -K:, -K:] @ G[None]
+    half = 0.5 * link.gaps[:, None, None]
+    spread = half * ((G @ G.T)[None] + carried @ jnp.swapaxes(carried, 1, 2))
+    spread = jnp.where(link.restart[:, None, None], jnp.eye(K)[None], spread)
     process = jnp.zeros((link.gaps.size, dim, dim), G.dtype).at[:, -K:, -K:].set(spread)
     observe = np.zeros((K, dim))
     observe[np.arange(K), dim - K + np.arange(K)] = 1

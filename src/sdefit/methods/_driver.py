@@ -8,6 +8,7 @@ import collections
 import dataclasses
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -19,6 +20,7 @@ from sdefit._types import Array, Bool, Float, Int, Key, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.methods._base import Method
+from sdefit.methods._kept import kept
 from sdefit.result import Code, Estimate
 
 _LARGEST = 64  # programs kept; a compiled program takes a few megabytes
@@ -48,6 +50,7 @@ class Programs:
 
     def __init__(self, largest: int = _LARGEST) -> None:
         self.compilations = 0
+        self.folder: Path | None = None  # where traced programs outlive the process; the command line sets it
         self._largest = largest
         self._kept: collections.OrderedDict[Any, Any] = collections.OrderedDict()
 
@@ -61,7 +64,7 @@ class Programs:
             compile_seconds = 0.0
             if asked not in self._kept:
                 begin = time.perf_counter()
-                self._kept[asked] = jax.jit(lambda *a: function(model, method, *a)).lower(*inputs).compile()
+                self._kept[asked] = self._traced(function, model, method, inputs).lower(*inputs).compile()
                 compile_seconds = time.perf_counter() - begin
                 self.compilations += 1
                 if len(self._kept) > self._largest:
@@ -71,13 +74,26 @@ class Programs:
             value = jax.device_get(self._kept[asked](*inputs))
             return Run(value, time.perf_counter() - begin, compile_seconds)
 
+    def _traced(self, function: Callable[..., Any], model: SDE, method: Method, inputs: tuple[Any, ...]) -> Any:
+        if self.folder is not None and function is _plain_answer:
+            found = kept(self.folder, function, model, method, inputs)
+            if found is not None:
+                return found
+        return jax.jit(lambda *a: function(model, method, *a))
+
 
 PROGRAMS = Programs()
 
 
 def estimate(model: SDE, method: Method, pool: Pool, start: np.ndarray, key: Key) -> Run:
     """The `Answer` of one fit."""
-    return PROGRAMS.run(_answer, model, method, _arrays(pool), np.asarray(start, np.float64), key)
+    pool = _arrays(pool)
+    bits = np.asarray(jax.random.key_data(key))
+    run = PROGRAMS.run(_plain_answer, model, method, _fields(pool), np.asarray(start, np.float64), bits)
+    with jax.enable_x64(True):
+        arrays = jax.tree.map(jnp.asarray, run.value)
+        answer = Answer(**(arrays | {"estimate": Estimate(**arrays["estimate"])}))
+    return run._replace(value=jax.device_get(answer))
 
 
 def estimate_each(model: SDE, method: Method, pools: Pool, starts: np.ndarray, key: Key, batch: int) -> Run:
@@ -118,6 +134,16 @@ def _answers(model: SDE, method: Method, pools: Pool, starts: Array, index: Int[
         return _answer(model, method, pool, start, jax.random.fold_in(key, i))
 
     return jax.vmap(one)(pools, starts, index)
+
+
+def _plain_answer(model: SDE, method: Method, pool: dict[str, Array], start: Theta, bits: Array) -> dict[str, Any]:
+    """An `Answer` in plain dicts, from a pool in one and a key in bits: a program that can be kept on disk."""
+    answer = _answer(model, method, Pool(**pool), start, jax.random.wrap_key_data(bits))
+    return _fields(answer) | {"estimate": _fields(answer.estimate)}
+
+
+def _fields(module: eqx.Module) -> dict[str, Any]:
+    return {field.name: getattr(module, field.name) for field in dataclasses.fields(module)}
 
 
 def _answer(model: SDE, method: Method, pool: Pool, start: Theta, key: Key) -> Answer:
