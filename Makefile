@@ -25,7 +25,7 @@ demo: $(VENV)/.run
 	@$(BIN)/sdefit demo
 
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest -m "not docs" $(PYTEST)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not docs" $(PYTEST)
 
 lint: format types imports
 

@@ -1,5 +1,10 @@
 """Every test runs in float64, with shapes checked, rank promotion refused and warnings as errors."""
 
+import os
+
+# Nearly all of the suite's time is compilation of programs that then run once on a few numbers.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
 import jax
 import jaxtyping
 import pytest

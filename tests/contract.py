@@ -34,6 +34,7 @@ class Case:
 
 
 CASES: dict[str, Case] = {
+    "mars": Case({"samples": 16, "starts": 2, "passes": 1}),
     "moments": Case({"starts": 4, "iterations": 40}),
 }
 

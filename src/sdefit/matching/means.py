@@ -1,5 +1,6 @@
 """θ by matching means: damped Gauss-Newton on the mean of ż, from starts in the drift's own natural scale."""
 
+import math
 from collections.abc import Callable
 
 import equinox as eqx
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 
 from sdefit._types import Array, Float, Key, Scalar, Theta
 from sdefit.dynamics.parameters import Bounds
+from sdefit.optimise import minimise
 
 Residual = Callable[[Theta], Float[Array, "residuals"]]
 
@@ -23,16 +25,26 @@ class Matched(eqx.Module):
 def natural_scales(slopes: Callable[[Theta], Float[Array, "rows params"]], size: Scalar, params: int) -> Theta:
     """For each parameter the value at which its term in the drift is as large as the derivative itself.
 
-    Solves s_j · rms(∂f/∂θ_j at θ = s) = `size` for all j at once by damped iteration on log s. It turns with
-    the units of time and state as θ itself does, so what is built on it depends on no unit.
+    Where f is linear in θ, s_j · rms(∂f/∂θ_j) = `size`. In general s is where the terms s_j ∂f/∂θ_j can best be
+    told apart while none is much larger than that: with M the matrix of their mean products in units of `size`,
+    s has the lowest P/2 log tr M − ½ log det M, and tr M = P. Such a point exists for rate·(level − x) and
+    r·x·(1 − x/k) whatever the data, which setting every term to `size` does not. It turns with the units of time and
+    state as θ itself does, so what is built on it depends on no unit.
     """
 
-    def step(log_s, _):
-        rms = jnp.sqrt(jnp.mean(slopes(jnp.exp(log_s)) ** 2, axis=0))
-        new = jnp.clip(jnp.log(size / rms), -40.0, 40.0)
-        return 0.5 * (log_s + jnp.where(jnp.isfinite(new), new, 0.0)), None
+    def loss(log_s):
+        terms = slopes(jnp.exp(log_s)) * jnp.exp(log_s)[None, :] / size
+        # Column by column, and by QR: far from the answer the terms differ by many powers of ten, or hardly at all.
+        largest = jnp.max(jnp.abs(terms), axis=0) + 1e-300
+        rms = jnp.sqrt(jnp.mean((terms / largest[None, :]) ** 2, axis=0) + 1e-30)
+        unit = terms / (largest * rms)[None, :] / terms.shape[0] ** 0.5
+        triangle = jnp.linalg.qr(jnp.concatenate([unit, 1e-14 * jnp.eye(params)]), mode="r")
+        lengths = 2 * jnp.log(largest * rms)
+        log_det = jnp.sum(lengths) + 2 * jnp.sum(jnp.log(jnp.abs(jnp.diagonal(triangle))))
+        log_mean = jax.nn.logsumexp(lengths) - math.log(params)
+        return 0.5 * params * log_mean - 0.5 * log_det + 0.5 * log_mean**2
 
-    return jnp.exp(jax.lax.scan(step, jnp.zeros(params), None, length=40)[0])
+    return jnp.exp(minimise(loss, jnp.zeros(params), iterations=100, longest=4.0).x)
 
 
 def spread_starts(bounds: Bounds, scales: Theta, start: Theta, starts: int, key: Key) -> Float[Array, "starts params"]:

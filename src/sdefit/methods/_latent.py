@@ -241,7 +241,8 @@ class _Refit(eqx.Module):
 
     def given(self, theta: Theta, path, G, noise, answer) -> weak.Refit:
         """θ and the path at known G and σ."""
-        shape = self.rows.times.shape
+        series, times = self.rows.times.shape
+        shape = series, times
         return weak.solve(self._chain(theta, path, answer), G, self._variance(noise), self.center, self.width, shape)
 
     def settle(self, theta: Theta, path, G, noise, passes: int) -> tuple[Array, Array]:

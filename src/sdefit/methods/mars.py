@@ -1,5 +1,6 @@
 """MaRS: θ by making two distributions of ż agree in maximum mean discrepancy."""
 
+import math
 from typing import ClassVar
 
 import equinox as eqx
@@ -79,13 +80,14 @@ class MaRS(Method):
         least = {"samples": 4, "starts": 1, "passes": 0, "evidence_starts": 1, "iterations": 1, "adam_steps": 0}
         for word, lowest in least.items():
             number = getattr(self, word)
-            if not (isinstance(number, int) and number >= lowest):
+            if not (isinstance(number, int) and not isinstance(number, bool) and number >= lowest):
                 raise ModelError(f"MaRS: {word} must be a whole number of at least {lowest}, not {number!r}")
         if self.samples % 2:
             raise ModelError(f"MaRS: samples must be even (half mirror the other half), not {self.samples}")
         for word in ("rate", "jitter", "learning_rate"):
             number = getattr(self, word)
-            if not (number is None and word == "rate") and not (isinstance(number, int | float) and number > 0):
+            usable = isinstance(number, int | float) and 0 < number < math.inf
+            if not usable and not (number is None and word == "rate"):
                 raise ModelError(f"MaRS: {word} must be a number above 0, not {number!r}")
 
     @classmethod
@@ -96,6 +98,11 @@ class MaRS(Method):
         Lorenz 63.
         """
         return cls(kernel, samples=256, passes=0, rate=1.0, evidence_starts=3, adam_steps=adam_steps)
+
+    def check(self, model: SDE, pool: Pool) -> None:
+        """Refuse a model in which every parameter is fixed: matching would have nothing to match with."""
+        if not model.free:
+            raise ModelError("MaRS needs one or more free parameters, but all are fixed; give one a range: sf.real()")
 
     def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
         """θ, G, σ and the path, in the order of the paper and then the refit."""

@@ -1,0 +1,72 @@
+"""The experiment and the benchmark run, at their smallest size."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import sdefit as sf
+
+ROOT = Path(__file__).parent.parent
+pytestmark = pytest.mark.slow
+
+
+def script(path: str):
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_accuracy_on_frozen_data_drops_no_realization(tmp_path, capsys):
+    accuracy = script("experiments/accuracy.py")
+    accuracy.main(["--smoke", "--method", "mars", "--out", str(tmp_path / "rows.csv")])
+    rows, printed = pd.read_csv(tmp_path / "rows.csv"), capsys.readouterr().out
+    assert list(rows.realization) == [0, 1]
+    assert np.isfinite(rows[["rate", "level", "G11", "noise_x"]].to_numpy()).all()
+    np.testing.assert_allclose(rows.GGt11, rows.G11**2, rtol=1e-4)  # rows keep six digits
+    error = np.sqrt(np.mean((rows.rate - 0.5) ** 2))
+    assert f"| {error:#.3g} |" in printed and "0.46 ± 0.06" in printed
+
+
+def test_accuracy_on_fresh_data_repeats_itself(tmp_path, capsys):
+    accuracy = script("experiments/accuracy.py")
+    asked = ["--smoke", "--method", "moments", "--data", "7", "--out"]
+    for name in ("a.csv", "b.csv"):
+        accuracy.main([*asked, str(tmp_path / name)])
+    first, second = (
+        pd.read_csv(tmp_path / name).drop(columns=["seconds", "compile_seconds"]) for name in ("a.csv", "b.csv")
+    )
+    pd.testing.assert_frame_equal(first, second)
+    capsys.readouterr()
+    accuracy.main(["--summarise", str(tmp_path / "a.csv")])
+    assert "### ou, moments (default), data: 7" in capsys.readouterr().out
+
+
+def test_frozen_data_are_those_of_the_set_ups():
+    accuracy = script("experiments/accuracy.py")
+    for name in accuracy.SYSTEMS:
+        stored, setup = np.load(accuracy.DATA / f"{name}.npz"), sf.systems.get(name)
+        np.testing.assert_allclose(stored["theta"], list(setup.params.values()))
+        np.testing.assert_allclose(stored["G"], setup.G)
+        np.testing.assert_allclose(stored["t"], setup.times, atol=1e-12)
+        assert stored["noise"] == setup.noise and stored["y"].shape == (100, len(setup.times), len(setup.x0))
+
+
+def test_the_limit_is_the_known_error_of_maximum_likelihood():
+    accuracy = script("experiments/accuracy.py")
+    known = {("ou", "rate"): 0.070, ("dw", "b"): 0.84, ("lv", "c"): 0.607, ("l63", "G11"): 0.293}
+    for (system, name), expected in known.items():
+        setup = sf.systems.get(system)
+        truth = dict(setup.params) | {"G11": setup.G[0, 0]}
+        assert accuracy.limit_rmse(system, name, truth, None) == pytest.approx(expected, rel=0.01)
+
+
+def test_speed_prints_every_row(capsys):
+    script("benchmarks/speed.py").main(["--smoke", "--method", "moments"])
+    printed = capsys.readouterr().out
+    assert printed.count("| ou: ") == 4
+    assert "N = 1,000" in printed

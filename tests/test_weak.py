@@ -1,0 +1,262 @@
+"""The weak-form refit against full covariance matrices in NumPy, and its divergence term in closed form."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sdefit.gp import Data, weak
+
+SEEDS = [0, 1, 2]
+CENTER, WIDTH = np.array([0.2, -0.4, 0.0]), np.array([3.0, 2.0, 5.0])
+THETA = np.array([0.5, 0.7, -0.3])
+quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
+
+def drift(x, theta):
+    """Not linear in θ, two states that act on each other; any leading axes."""
+    a, b, c = theta
+    return jnp.stack([a * (b - x[..., 0]) + c * x[..., 1], jnp.sin(c) * x[..., 0] - a * b * x[..., 1]], axis=-1)
+
+
+class Problem:
+    """Random rows, path, G and σ² for several series, of which some values are missing."""
+
+    def __init__(self, seed, series, rows=9, missing=True):
+        rng = np.random.default_rng(seed)
+        gaps = rng.uniform(0.2, 1.2, size=(series, rows - 1))
+        self.times = np.concatenate([np.zeros((series, 1)), np.cumsum(gaps, axis=1)], axis=1)
+        self.observed = rng.uniform(size=(series, rows, 2)) < (0.7 if missing else 2.0)
+        self.values = np.where(self.observed, rng.normal(size=(series, rows, 2)), 0.0)
+        self.path = rng.normal(size=(series, rows, 2))
+        self.G = np.array([[0.6, 0.0], [-0.3, 0.4]])
+        self.variance = np.array([0.05, 0.2])
+
+    def padded(self, more):
+        """The same with rows at the end as a shorter series has them; the path there is of no importance."""
+
+        def pad(a, **how):
+            return np.pad(a, [(0, 0), (0, more)] + [(0, 0)] * (a.ndim - 2), **how)
+
+        other = object.__new__(Problem)
+        other.times, other.path = pad(self.times, mode="edge"), pad(self.path, constant_values=17.0)
+        other.observed, other.values = pad(self.observed), pad(self.values)
+        other.G, other.variance = self.G, self.variance
+        return other
+
+
+def still(path):
+    """No answer of the drift to the path."""
+    return jnp.zeros((*path.shape, path.shape[-1]))
+
+
+def answering(path):
+    """∂f/∂x along the path: the drift has it linear, though not the same at every θ."""
+    one = jax.jacfwd(lambda x: drift(x, jnp.asarray(THETA)))
+    return jax.vmap(jax.vmap(one))(path) * (1 + path[..., :1, None] ** 2)  # as if it changed along the path
+
+
+@quick
+def fitted(times, values, observed, path, G, variance, feedback):
+    theta, center, width = (jnp.asarray(a) for a in (THETA, CENTER, WIDTH))
+    link = weak.chain(drift, Data(times, values, observed), path, theta, center, width, feedback)
+    likelihood = weak.log_likelihood(link, G, variance)
+    return likelihood, weak.solve(link, G, variance, center, width, (path.shape[0], path.shape[1]))
+
+
+def fit(p, feedback):
+    parts = p.times, p.values, p.observed, p.path, p.G, p.variance, feedback(jnp.asarray(p.path))
+    return fitted(*(jnp.asarray(a) for a in parts))
+
+
+class Naive:
+    """y = m + X(θ − center) + deviations of x + e over all series, unrolled, with every matrix written out.
+
+    Between rows a deviation from x̂ is carried on by A = (1 − hF/2)⁻¹(1 + hF/2), F the mean of ∂f/∂x at both ends (1
+    without an answer of the drift), and joined by noise of variance h/2 (G Gᵀ + A G Gᵀ Aᵀ).
+    """
+
+    def __init__(self, p, feedback):
+        slope = np.asarray(jax.jacfwd(drift, argnums=1)(jnp.asarray(p.path), jnp.asarray(THETA)))
+        value = np.asarray(drift(jnp.asarray(p.path), jnp.asarray(THETA))) + slope @ (CENTER - THETA)
+        series, rows, K = p.path.shape
+        F, eye = np.asarray(feedback(jnp.asarray(p.path))), np.eye(K)
+        mean, X = p.path.copy(), np.zeros((series, rows, K, len(THETA)))
+        x = np.zeros((series, rows, K, series, rows, K))  # covariance of x given θ
+        for s in range(series):
+            mean[s, 0], x[s, 0, :, s, 0] = p.values[s, 0], eye
+            for n in range(rows - 1):
+                h, middle = p.times[s, n + 1] - p.times[s, n], (F[s, n] + F[s, n + 1]) / 2
+                A = np.linalg.inv(eye - h * middle / 2) @ (eye + h * middle / 2)
+                push = h * (value[s, n] + value[s, n + 1]) / 2
+                mean[s, n + 1] = p.path[s, n] + push + A @ (mean[s, n] - p.path[s, n])
+                X[s, n + 1] = A @ X[s, n] + h * (slope[s, n] + slope[s, n + 1]) / 2
+                for m in range(n + 1):
+                    x[s, n + 1, :, s, m] = A @ x[s, n, :, s, m]
+                    x[s, m, :, s, n + 1] = x[s, n + 1, :, s, m].T
+                GGt = p.G @ p.G.T
+                x[s, n + 1, :, s, n + 1] = A @ x[s, n, :, s, n] @ A.T + h / 2 * (GGt + A @ GGt @ A.T)
+        size = series * rows * K
+        self.x, self.mean, self.X = x.reshape(size, size), mean.ravel(), X.reshape(size, -1)
+        self.seen, self.shape = p.observed.ravel(), p.path.shape
+        self.V = (self.x + np.diag(np.tile(p.variance, series * rows)))[np.ix_(self.seen, self.seen)]
+        self.off = (p.values.ravel() - self.mean)[self.seen]
+
+    def log_likelihood(self):
+        X = self.X[self.seen] * WIDTH
+        cov = self.V + X @ X.T
+        log_det = np.linalg.slogdet(2 * np.pi * cov)[1]
+        return -0.5 * (log_det + self.off @ np.linalg.solve(cov, self.off))
+
+    def gls(self):
+        """θ and its covariance: the normal equations of generalised least squares, with the prior as more data."""
+        X = self.X[self.seen]
+        covariance = np.linalg.inv(X.T @ np.linalg.solve(self.V, X) + np.diag(WIDTH**-2.0))
+        return CENTER + covariance @ X.T @ np.linalg.solve(self.V, self.off), covariance
+
+    def path(self):
+        """Mean and standard deviation of x given all observations, θ unknown."""
+        prior = self.x + (self.X * WIDTH) @ (self.X * WIDTH).T
+        cov = prior[np.ix_(self.seen, self.seen)] + self.V - self.x[np.ix_(self.seen, self.seen)]
+        gain = prior[:, self.seen] @ np.linalg.inv(cov)
+        std = np.sqrt(np.diagonal(prior - gain @ prior[self.seen]))
+        return (self.mean + gain @ self.off).reshape(self.shape), std.reshape(self.shape)
+
+
+@pytest.mark.parametrize("feedback", [still, answering])
+@pytest.mark.parametrize("series", [1, 3])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_it_is_the_dense_model(seed, series, feedback):
+    """One series, and several that share θ and nothing else, with values missing (the first ones too)."""
+    p = Problem(seed, series)
+    likelihood, refit = fit(p, feedback)
+    naive = Naive(p, feedback)
+    theta, covariance = naive.gls()
+    path, std = naive.path()
+    assert not p.observed.all()
+    assert float(likelihood) == pytest.approx(naive.log_likelihood(), rel=1e-10)
+    np.testing.assert_allclose(refit.theta, theta, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(refit.covariance, covariance, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(refit.path, path, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(refit.std, std, rtol=1e-7)
+
+
+def test_without_an_answer_the_deviations_are_brownian():
+    """The covariance of x given θ is that of x(t_1) and of G w: min(t, t') G Gᵀ."""
+    p = Problem(3, 1)
+    brownian = np.einsum("nm,kl->nkml", np.minimum.outer(p.times[0], p.times[0]), p.G @ p.G.T)
+    x = Naive(p, still).x.reshape(9, 2, 9, 2)
+    np.testing.assert_allclose(x, brownian + np.eye(2)[None, :, None, :], rtol=1e-10, atol=1e-12)
+
+
+def test_a_wide_prior_leaves_generalised_least_squares():
+    """Ten thousand times as wide, the prior is gone: the normal equations without it, to the share it still has."""
+    p = Problem(4, 2, missing=False)
+    naive = Naive(p, still)
+    X = naive.X
+    bare = np.linalg.solve(X.T @ np.linalg.solve(naive.V, X), X.T @ np.linalg.solve(naive.V, naive.off))
+
+    @quick
+    def solve(values, path, width):
+        rows = Data(jnp.asarray(p.times), values, jnp.asarray(p.observed))
+        link = weak.chain(drift, rows, path, jnp.asarray(THETA), jnp.asarray(CENTER), width, still(path))
+        return weak.solve(link, jnp.asarray(p.G), jnp.asarray(p.variance), jnp.asarray(CENTER), width, (2, 9)).theta
+
+    found = solve(jnp.asarray(p.values), jnp.asarray(p.path), jnp.asarray(1e4 * WIDTH))
+    np.testing.assert_allclose(found, CENTER + bare, rtol=1e-5)
+
+
+def test_padding_changes_nothing():
+    p = Problem(7, 2)
+    (one, fit_one), (other, fit_other) = fit(p, still), fit(p.padded(4), still)
+    assert float(other) == pytest.approx(float(one), rel=1e-12)
+    np.testing.assert_allclose(fit_other.theta, fit_one.theta, rtol=1e-10)
+    np.testing.assert_allclose(fit_other.covariance, fit_one.covariance, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(fit_other.path[:, :9], fit_one.path, rtol=1e-10, atol=1e-12)
+
+
+def test_rows_in_between_tell_what_the_path_does_there():
+    """A row observed nowhere changes the integral of the drift only: none at all for a path that is straight."""
+    p = Problem(8, 1, missing=False)
+    times = np.sort(np.concatenate([p.times[0], (p.times[0, 1:] + p.times[0, :-1]) / 2]))[None]
+    straight = 0.3 * times[..., None] * np.ones(2)
+
+    def linear_drift(x, theta):  # the trapezoid has its integral over a straight path exactly
+        return x * theta[:2][None, None, :]
+
+    @quick
+    def likelihood(times, values, observed, path):
+        prior = (jnp.asarray(a) for a in (THETA, CENTER, WIDTH))
+        link = weak.chain(linear_drift, Data(times, values, observed), path, *prior, still(path))
+        return weak.log_likelihood(link, jnp.asarray(p.G), jnp.asarray(p.variance))
+
+    few = likelihood(*(jnp.asarray(a) for a in (p.times, p.values, p.observed, straight[:, ::2])))
+    values, observed = np.zeros((1, 17, 2)), np.zeros((1, 17, 2), bool)
+    values[:, ::2], observed[:, ::2] = p.values, p.observed
+    many = likelihood(*(jnp.asarray(a) for a in (times, values, observed, straight)))
+    assert float(many) == pytest.approx(float(few), rel=1e-10)
+
+
+# --- Stratonovich and Itô --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_divergence_leads_from_stratonovich_to_ito(seed):
+    """dx = −a x dt + g dw seen without noise at many times, with x̂ = x.
+
+    Least squares on the increments has Σ x̄ Δx = ½(x_T² − x_0²), Stratonovich's integral, whatever the noise did:
+    â = −½(x_T² − x_0²)/Σ x̄² h, with the variance V = g²/Σ x̄² h. The whole move adds ½ T V. Itô's estimate
+    −Σ x_n Δx / Σ x_n² h is larger than Stratonovich's by ½ Σ Δx²/Σ x² h, in which Σ Δx² is g² T but for a relative
+    error of √(2/N); the Riemann sums over x² differ by at most that share of the answer as well. Four of these.
+    """
+    rng = np.random.default_rng(seed)
+    N, h, a, g = 2000, 0.02, 0.9, 0.5
+    x = np.zeros(N + 1)
+    for n in range(N):
+        x[n + 1] = np.exp(-a * h) * x[n] + g * np.sqrt((1 - np.exp(-2 * a * h)) / (2 * a)) * rng.normal()
+    x = x[None, :, None]
+    rows = Data(jnp.arange(N + 1)[None] * h, jnp.asarray(x), jnp.ones(x.shape, bool))
+    zero, wide = jnp.zeros(1), jnp.full(1, 1e3)
+
+    @quick
+    def solve(rows, path):
+        link = weak.chain(lambda x, theta: -theta[0] * x, rows, path, zero + 0.3, zero, wide, still(path))
+        refit = weak.solve(link, jnp.full((1, 1), g), jnp.full(1, 1e-10), zero, wide, (1, N + 1))
+        move = weak.divergence_move(lambda theta: -theta[0] + 0 * path[..., 0], rows, zero + 0.3, refit.covariance)
+        return refit.theta[0], refit.covariance[0, 0], move[0]
+
+    theta, variance, move = (float(v) for v in solve(rows, jnp.asarray(x)))
+    x = x.ravel()
+    middle, step = (x[1:] + x[:-1]) / 2, np.diff(x)
+    area = np.sum(middle**2) * h
+    assert theta == pytest.approx(-(x[-1] ** 2 - x[0] ** 2) / 2 / area, rel=1e-3, abs=1e-4)
+    assert variance == pytest.approx(g**2 / area, rel=1e-3)
+    assert move == pytest.approx(N * h * variance / 2, rel=1e-12)
+    ito = -np.sum(x[:-1] * step) / (np.sum(x[:-1] ** 2) * h)
+    assert abs(theta + move - ito) < 4 * move * np.sqrt(2 / N)
+    assert abs(theta - ito) > 0.5 * move  # without the move it is far off
+
+
+def test_the_move_is_summed_over_series_and_turns_with_the_covariance():
+    """For a(b − x) the divergence is −a: ∫ over all series is −a times the total time, whatever b."""
+    times = jnp.asarray([[0.0, 1.0, 2.5], [0.0, 3.0, 3.0]])
+    rows = Data(times, jnp.zeros((2, 3, 1)), jnp.ones((2, 3, 1), bool))
+    V = np.array([[0.3, -0.2], [-0.2, 0.9]])
+    theta = jnp.asarray([0.5, 2.0])
+    move = weak.divergence_move(lambda theta: jnp.full((2, 3), -1.0) * theta[0], rows, theta, jnp.asarray(V))
+    np.testing.assert_allclose(move, 0.5 * 5.5 * V[:, 0], rtol=1e-12)
+
+
+def test_the_share_of_the_move():
+    """1 − 6/ρ² with ρ the move in standard errors, at least a half; the same in any units of θ."""
+    V = np.array([[0.3, -0.2], [-0.2, 0.9]])
+    direction = np.array([1.0, -0.5])
+    length = np.sqrt(direction @ np.linalg.solve(V, direction))
+    for rho, share in [(0.0, 0.5), (1.0, 0.5), (4.0, 1 - 6 / 16), (30.0, 1 - 6 / 900)]:
+        move = rho / length * direction
+        unit = np.array([60.0, 1e-3])
+        assert float(weak.divergence_share(jnp.asarray(move), jnp.asarray(V))) == pytest.approx(share, rel=1e-9)
+        scaled = weak.divergence_share(jnp.asarray(unit * move), jnp.asarray(unit[:, None] * V * unit[None, :]))
+        assert float(scaled) == pytest.approx(share, rel=1e-9)
