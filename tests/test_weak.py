@@ -188,8 +188,8 @@ def test_rows_in_between_tell_what_the_path_does_there():
 
     @quick
     def likelihood(times, values, observed, path):
-        prior = (jnp.asarray(a) for a in (THETA, CENTER, WIDTH))
-        link = weak.chain(linear_drift, Data(times, values, observed), path, *prior, still(path))
+        theta, center, width = (jnp.asarray(a) for a in (THETA, CENTER, WIDTH))
+        link = weak.chain(linear_drift, Data(times, values, observed), path, theta, center, width, still(path))
         return weak.log_likelihood(link, jnp.asarray(p.G), jnp.asarray(p.variance))
 
     few = likelihood(*(jnp.asarray(a) for a in (p.times, p.values, p.observed, straight[:, ::2])))
