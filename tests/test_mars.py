@@ -266,6 +266,16 @@ def test_it_keeps_the_way_it_went():
 # --- kernels and the paper's recipe ----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("offset", [300.0, -300.0])
+def test_a_state_far_from_zero(offset):
+    """Adding a constant to the state moves the level by it and nothing else, but for the weak prior on θ."""
+    near, one = fit(relaxing(), ou_series(3), METHOD, key=KEY), ou_series(3)
+    far = fit(relaxing(), Series(one.times, one.values + offset), METHOD, key=KEY)
+    assert far.params["rate"] == pytest.approx(near.params["rate"], rel=0.02)
+    assert far.params["level"] - offset == pytest.approx(near.params["level"], abs=0.02)
+    np.testing.assert_allclose(far.G, near.G, rtol=0.02)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["matern32", "rbf", "rational_quadratic"])
 def test_kernels(kernel):

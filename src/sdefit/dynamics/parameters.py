@@ -125,6 +125,12 @@ class Bounds:
         return jnp.stack([_unconstrain(theta[i], *b) for i, b in enumerate(self._pairs)]) if self._pairs else theta
 
     @property
+    def edges(self) -> Theta:
+        """The finite bound of each parameter, the lower of two; 0 where there is none."""
+        finite = [low if math.isfinite(low) else high if math.isfinite(high) else 0.0 for low, high in self._pairs]
+        return jnp.array(finite)
+
+    @property
     def _pairs(self) -> list[tuple[float, float]]:
         return list(zip(self.lower, self.upper, strict=True))
 

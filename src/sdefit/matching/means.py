@@ -63,12 +63,32 @@ def spread_starts(bounds: Bounds, scales: Theta, start: Theta, starts: int, key:
     return u.at[0].set(jnp.where(jnp.isfinite(start), bounds.unconstrain(start), u[0]))
 
 
-def match_means(residual: Residual, starts: Float[Array, "starts params"], iterations: int = 40) -> Matched:
+def match_means(residual: Residual, starts: Float[Array, "starts params"], iterations: int = 80) -> Matched:
     """The least-squares θ over all starts, by Levenberg-Marquardt; closed form in one step where f is linear."""
     found = jax.vmap(lambda u: _levenberg(residual, u, iterations))(starts)
     best = jnp.argmin(jnp.where(jnp.isfinite(found.square), found.square, jnp.inf))
     here = jax.tree.map(lambda a: a[best], found)
     return Matched(here.u, here.hessian, here.square)
+
+
+def informed_scales(near: Matched, bounds: Bounds, scales: Theta, local: Theta, rows: int) -> Theta:
+    """The scale of each parameter once means have been matched: what was told, else what is natural.
+
+    A parameter that stands two standard errors off its bound (or off 0) has at least its own distance as its scale:
+    natural scales are made from 0, and for a state of 300 ± 1 they are far too small for the rate of its return to a
+    level. Beside a parameter that was told, the others have at least their `local` scale, that at the matched θ.
+
+    **Arguments**
+    - `local`: size over rms(∂f/∂θ_j), at the matched θ.
+    - `rows`: how many residuals there were; they hang together over about ten.
+    """
+    theta, slope = jax.jvp(bounds.constrain, (near.u,), (jnp.ones_like(near.u),))
+    ridge = 1e-12 * jnp.diag(jnp.diagonal(near.curvature)) + 1e-300 * jnp.eye(near.u.size)
+    variance = jnp.diagonal(jnp.linalg.inv(near.curvature + ridge)) * near.mean_square * 10 / rows
+    away = jnp.abs(theta - bounds.edges)
+    told = away > 2 * jnp.abs(slope) * jnp.sqrt(jnp.abs(variance))
+    other = jnp.where(jnp.any(told) & jnp.isfinite(local), jnp.maximum(scales, local), scales)
+    return jnp.where(told & jnp.isfinite(away), jnp.maximum(scales, away), other)
 
 
 class _Here(eqx.Module):

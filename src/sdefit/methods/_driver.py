@@ -24,6 +24,7 @@ from sdefit.methods._kept import kept
 from sdefit.result import Code, Estimate
 
 _LARGEST = 64  # programs kept; a compiled program takes a few megabytes
+_GENERATOR = "threefry2x32"  # the random numbers of programs that are kept on disk: JAX's own default
 _RANK = 1e-12  # below this share, a direction of θ moves the drift by no more than rounding does
 
 
@@ -88,6 +89,8 @@ PROGRAMS = Programs()
 def estimate(model: SDE, method: Method, pool: Pool, start: np.ndarray, key: Key) -> Run:
     """The `Answer` of one fit."""
     pool = _arrays(pool)
+    if str(jax.random.key_impl(key)) != _GENERATOR:
+        return PROGRAMS.run(_answer, model, method, pool, np.asarray(start, np.float64), key)
     bits = np.asarray(jax.random.key_data(key))
     run = PROGRAMS.run(_plain_answer, model, method, _fields(pool), np.asarray(start, np.float64), bits)
     with jax.enable_x64(True):
@@ -138,7 +141,7 @@ def _answers(model: SDE, method: Method, pools: Pool, starts: Array, index: Int[
 
 def _plain_answer(model: SDE, method: Method, pool: dict[str, Array], start: Theta, bits: Array) -> dict[str, Any]:
     """An `Answer` in plain dicts, from a pool in one and a key in bits: a program that can be kept on disk."""
-    answer = _answer(model, method, Pool(**pool), start, jax.random.wrap_key_data(bits))
+    answer = _answer(model, method, Pool(**pool), start, jax.random.wrap_key_data(bits, impl=_GENERATOR))
     return _fields(answer) | {"estimate": _fields(answer.estimate)}
 
 

@@ -133,8 +133,17 @@ def scales_of(drift: PathDrift, x: Float[Array, "series times state"], dz, weigh
     def slopes(theta):
         return jnp.where(weight[..., None, None], jax.jacfwd(drift, argnums=1)(x, theta), 0.0).reshape(-1, params)
 
-    size = jnp.sqrt(jnp.mean(jnp.where(weight[..., None], dz, 0.0) ** 2))
-    return means.natural_scales(slopes, size, params)
+    return means.natural_scales(slopes, _size(dz, weight), params)
+
+
+def local_scales(drift: PathDrift, x: Float[Array, "series times state"], dz, weight, theta: Theta) -> Theta:
+    """What each parameter must change by, at θ, to change the drift by as much as the derivative is."""
+    slope = jnp.where(weight[..., None, None], jax.jacfwd(drift, argnums=1)(x, theta), 0.0)
+    return _size(dz, weight) / jnp.sqrt(jnp.mean(slope**2, axis=(0, 1, 2)))
+
+
+def _size(dz, weight) -> Scalar:
+    return jnp.sqrt(jnp.mean(jnp.where(weight[..., None], dz, 0.0) ** 2))
 
 
 def refine(
@@ -197,10 +206,9 @@ def _prior(model: SDE, scales: Theta) -> tuple[Theta, Theta]:
     """Center and width of the weak prior on θ: the bound or 0, and a few natural scales, or the whole interval."""
     lower, upper = jnp.array(model.bounds.lower), jnp.array(model.bounds.upper)
     inside = jnp.isfinite(lower) & jnp.isfinite(upper)
-    edge = jnp.where(jnp.isfinite(lower), lower, jnp.where(jnp.isfinite(upper), upper, 0.0))
     middle = 0.5 * (jnp.where(inside, lower, 0.0) + jnp.where(inside, upper, 0.0))
     width = jnp.where(inside, upper - lower, _WIDE * scales)
-    return jnp.where(inside, middle, edge), width
+    return jnp.where(inside, middle, model.bounds.edges), width
 
 
 class _Refit(eqx.Module):

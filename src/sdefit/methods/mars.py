@@ -24,6 +24,7 @@ from sdefit.methods._latent import (
     draw_roads,
     evidence_of,
     figure_samples,
+    local_scales,
     path_drift,
     refine,
     refined_path,
@@ -147,8 +148,8 @@ class MaRS(Method):
     def _match(self, model: SDE, roads: Roads, drift: PathDrift, start: Theta, key: Key) -> "_Matched":
         """θ at which the two roads agree: in their means first, then in MMD, with the draws held fixed."""
         data, weight = roads.vectors(roads.dz), roads.weight
-        dz = jnp.mean(roads.dz, axis=0)
-        scales = scales_of(drift, jnp.mean(roads.x, axis=0), dz, weight, len(model.free))
+        x, dz = jnp.mean(roads.x, axis=0), jnp.mean(roads.dz, axis=0)
+        scales = scales_of(drift, x, dz, weight, len(model.free))
 
         def residual(u):
             gap = jnp.mean(roads.model(drift, model.bounds.constrain(u)), axis=0) - dz
@@ -156,6 +157,8 @@ class MaRS(Method):
 
         starts = means.spread_starts(model.bounds, scales, start, self.starts, key)
         near = means.match_means(residual, starts)
+        local = local_scales(drift, x, dz, weight, model.bounds.constrain(near.u))
+        scales = means.informed_scales(near, model.bounds, scales, local, dz.size)
         # Coordinates in which the mean square residual is round: the search then needs no units.
         P = near.u.size
         curvature = near.curvature / (near.mean_square + 1e-300)
