@@ -15,7 +15,7 @@ NAMES = {
     # fits
     "fit", "fit_each", "load", "Fit", "States", "Status",
     # methods
-    "MaRS", "Moments",
+    "ESGF", "MaRS", "Moments",
     # errors
     "SdefitError", "InputError", "DataError", "ModelError", "EquationError", "FileError", "SimulationError", "FitError",
 }  # fmt: skip

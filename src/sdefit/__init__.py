@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from sdefit.fitting import fit as fit
     from sdefit.fitting import fit_each as fit_each
     from sdefit.fitting import load as load
+    from sdefit.methods.esgf import ESGF as ESGF
     from sdefit.methods.mars import MaRS as MaRS
     from sdefit.methods.moments import Moments as Moments
     from sdefit.result import Status as Status
@@ -61,6 +62,7 @@ _HOMES = {
         "SimulationError",
     ),
     "sdefit.fitting": ("Fit", "States", "fit", "fit_each", "load"),
+    "sdefit.methods.esgf": ("ESGF",),
     "sdefit.methods.mars": ("MaRS",),
     "sdefit.methods.moments": ("Moments",),
     "sdefit.result": ("Status",),
@@ -68,6 +70,7 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "ESGF",
     "SDE",
     "DataError",
     "EquationError",

@@ -7,6 +7,7 @@ from sdefit.errors import ModelError
 # Name → where the class lives. Text, so that listing names or reading help imports no numerics.
 REGISTRY: dict[str, str] = {
     "mars": "sdefit.methods.mars:MaRS",
+    "esgf": "sdefit.methods.esgf:ESGF",
     "moments": "sdefit.methods.moments:Moments",
 }
 DEFAULT = "mars"

@@ -1,0 +1,90 @@
+"""Start values from the data alone: increments of the data against the drift added up along them.
+
+x(t_{i+q}) − x(t_i) = ∫ f dt + noise, with the integral by the trapezoidal rule over the observed
+values (missing ones interpolated). Least squares over θ costs no filter at all, does not mind where
+it starts, and is biased by the observation noise: more for q = 1, less for larger q, where curvature
+between rows counts in turn. So several q give several starts.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from sdefit._types import Array, Bool, Float, Int
+from sdefit.filtering.scoring import Curved
+
+
+def filled(
+    times: Float[Array, "times"], values: Float[Array, "times state"], observed: Bool[Array, "times state"]
+) -> Float[Array, "times state"]:
+    """The values with missing ones interpolated in time, and held constant beyond the first and last."""
+
+    size, states = values.shape
+    rows = jnp.broadcast_to(jnp.arange(size)[:, None], values.shape)
+
+    def nearest(reverse):
+        # A loop: the compiler unrolls a cumulative maximum into hundreds of operations.
+        def last(carry, row):
+            carry = jnp.where(row[1], row[0], carry)
+            return carry, carry
+
+        return jax.lax.scan(last, jnp.full(states, -1), (rows, observed), reverse=reverse)[1]
+
+    left, right = nearest(False), nearest(True)
+    left, right = jnp.where(left < 0, right, left), jnp.where(right < 0, left, right)
+    span = times[right] - times[left]
+    share = jnp.where(span > 0, (times[:, None] - times[left]) / jnp.where(span > 0, span, 1.0), 0.0)
+    before, after = (jnp.take_along_axis(values, index, axis=0) for index in (left, right))
+    return (1 - share) * before + share * after
+
+
+def increment_errors(
+    times: Float[Array, "times"],
+    path: Float[Array, "times state"],
+    drifts: Float[Array, "times state"],
+    over: Int[Array, ""] | int,
+) -> Float[Array, "times state"]:
+    """x(t_{i+q}) − x(t_i) less the integral of the drift between them, q = `over`; 0 where the series ends before.
+
+    It ends where times begin to repeat.
+    """
+    middle = 0.5 * (drifts[1:] + drifts[:-1]) * jnp.diff(times)[:, None]
+    rest = path - jnp.concatenate([jnp.zeros_like(path[:1]), jnp.cumsum(middle, axis=0)])
+    ahead = jnp.minimum(jnp.arange(times.size) + over, times.size - 1)
+    inside = (jnp.arange(times.size) + over < times.size) & (times[ahead] > times[ahead - 1])
+    return jnp.where(inside[:, None], rest[ahead] - rest, 0.0)
+
+
+def mismatch(errors: Callable[[Array], Float[Array, "... state"]], x: Float[Array, "params"]) -> Curved:
+    """How badly increments fit: ½ Σ_k n log mean square of state k, as a `Curved`; no state's units matter."""
+
+    def twice(x):
+        value = errors(x)
+        return value, value
+
+    slope, e = jax.jacfwd(twice, has_aux=True)(x)
+    e, slope = e.reshape(-1, e.shape[-1]), slope.reshape(-1, e.shape[-1], x.size)
+    count = _some(e)
+    square = jnp.sum(e**2, axis=0) / count + 1e-12
+    gradient = jnp.einsum("nk,nkp->p", e / square[None, :], slope)
+    curvature = jnp.einsum("nkp,nkq->pq", slope / square[None, :, None], slope)
+    return Curved(0.5 * count * jnp.sum(jnp.log(square)), gradient, curvature)
+
+
+def split(errors: Float[Array, "series times state"]) -> tuple[Float[Array, "state"], Float[Array, "state"]]:
+    """Diffusion and noise standard deviations per state from single-step errors (q = 1, unit spacing).
+
+    Observation noise makes neighbouring errors move against each other: their covariance is −σ²,
+    while their variance is g² + 2σ². Each is kept at no less than a few percent of the whole.
+    """
+    some = _some(errors)
+    variance = jnp.sum(errors**2, axis=(0, 1)) / some + 1e-12
+    against = -jnp.sum(errors[:, 1:] * errors[:, :-1], axis=(0, 1)) / some
+    noise = jnp.clip(against, 0.02 * variance, 0.45 * variance)
+    return jnp.sqrt(variance - 2 * noise), jnp.sqrt(noise)
+
+
+def _some(errors):
+    """How many rows are there at all: those beyond the end are exactly 0."""
+    return jnp.maximum(jnp.sum(jnp.any(errors != 0, axis=-1)), 1)

@@ -1,0 +1,112 @@
+"""Unconstrained coordinates of everything a likelihood depends on: θ, G, σ and, for an ODE, x(t_1).
+
+The diagonal of G and σ are coordinates as they are, of either sign: the likelihood depends on G Gᵀ
+and σ² only and is even in them, so a maximum at zero is an ordinary point. (Their logarithms would
+have to walk to −∞.) What is returned has a positive diagonal.
+"""
+
+import dataclasses
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from sdefit._types import Array, Float, Scalar, Theta
+from sdefit.data import Pool
+from sdefit.dynamics.sde import SDE
+from sdefit.filtering.scoring import Curved
+
+# Nothing is known better than to a ten-millionth of the data's spread: an exact fit stays finite.
+_FLOOR = 1e-14
+
+
+class Point(eqx.Module):
+    """θ in the user's units; Q = G Gᵀ, σ² and x(t_1) in standardised ones."""
+
+    theta: Theta
+    Q: Float[Array, "state state"]
+    variance: Float[Array, "state"]
+    first: Float[Array, "series state"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Coordinates:
+    """The vector u = (θ unconstrained, diagonal of G, G below it, σ, x(t_1)), as far as each is estimated."""
+
+    model: SDE
+    pool: Pool
+    noise: str
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int, int]:
+        """How many coordinates each part has."""
+        series, _, K = self.pool.values.shape
+        scales = {"full": K, "diagonal": K, "scalar": 1, "none": 0}[self.model.diffusion]
+        below = K * (K - 1) // 2 if self.model.diffusion == "full" else 0
+        noise = {"each": K, "same": 1, "none": 0}[self.noise]
+        return len(self.model.free), scales, below, noise, series * K if self.model.diffusion == "none" else 0
+
+    @property
+    def longest(self) -> Float[Array, "coordinates"]:
+        """The longest step a search may take: unlimited where a coordinate has the user's own units."""
+        ends = zip(self.model.bounds.lower, self.model.bounds.upper, strict=True)
+        theta = [np.inf if np.isinf(a) and np.isinf(b) else 2.0 for a, b in ends]
+        return jnp.array(theta + [1.0] * sum(self.sizes[1:]))
+
+    def natural(self, u: Float[Array, "coordinates"]) -> Float[Array, "natural"]:
+        """(θ, G Gᵀ on and below the diagonal, σ², x(t_1)): what the likelihood is nearly quadratic in."""
+        theta, scales, below, sigma, first = jnp.split(u, np.cumsum(self.sizes)[:-1])
+        G = jnp.diag(scales).at[jnp.tril_indices(scales.size, -1)].add(below if below.size else 0.0)
+        Q = (G @ G.T)[self._entries] if scales.size else scales
+        return jnp.concatenate([self.model.bounds.constrain(theta), Q, sigma**2 + _FLOOR, first])
+
+    def point(self, natural: Float[Array, "natural"], loose: float | Scalar = 0.0) -> Point:
+        """The parts of a vector of natural coordinates; `loose` is the diffusion of a model without any."""
+        series, _, K = self.pool.values.shape
+        rows, columns = self._entries
+        theta, Q, variance, first = jnp.split(natural, np.cumsum([len(self.model.free), rows.size, self.sizes[3]]))
+        match self.model.diffusion:
+            case "none":
+                full = loose * jnp.eye(K)
+            case "scalar":
+                full = Q[0] * jnp.diag(self._even**2)
+            case _:
+                full = jnp.zeros((K, K)).at[rows, columns].set(Q).at[columns, rows].set(Q)
+        variance = {"each": variance, "same": variance * self._even**2, "none": jnp.zeros(K)}[self.noise]
+        return Point(theta, full, variance, first.reshape(-1, K) if first.size else jnp.zeros((series, K)))
+
+    def begin(self, u, diffusion, noise, correlation, first) -> Float[Array, "coordinates"]:
+        """Coordinates from θ (unconstrained), standard deviations per state and x(t_1)."""
+        _, scales, below, sigma, last = self.sizes
+        # What diffusion cannot explain in an ODE is noise.
+        noise = jnp.sqrt(noise**2 + 0.5 * diffusion**2) if scales == 0 else noise
+        g = jnp.mean(diffusion / self._even, keepdims=True) if scales == 1 else diffusion[:scales]
+        s = jnp.mean(noise / self._even, keepdims=True) if sigma == 1 else noise[:sigma]
+        rows = np.tril_indices(scales, -1)[0][:below]
+        return jnp.concatenate([u, g, correlation * g[rows], s, first.ravel()[:last]])
+
+    def prior(self, u: Float[Array, "coordinates"], weight: float) -> Curved:
+        """−`weight` times the log of each standard deviation: it counts only where the data do not."""
+        on = np.repeat([False, True, False, True, False], self.sizes)
+        size = jnp.where(on, jnp.abs(u) + 1e-30, 1.0)
+        inverse = jnp.where(on, jnp.sign(u) / size, 0.0)
+        return Curved(-weight * jnp.sum(jnp.log(size)), -weight * inverse, weight * jnp.diag(inverse**2))
+
+    @property
+    def _entries(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of the entries of G Gᵀ that are coordinates; one stands for a scalar G."""
+        if self.model.diffusion == "full":
+            return np.tril_indices(self.pool.values.shape[-1])
+        return np.arange(self.sizes[1]), np.arange(self.sizes[1])
+
+    @property
+    def _even(self) -> Float[Array, "state"]:
+        """Equal numbers in the user's units, as standardised ones with geometric mean 1."""
+        return jnp.exp(jnp.mean(jnp.log(self.pool.scale))) / self.pool.scale
+
+
+def root(Q: Float[Array, "state state"]) -> Float[Array, "state state"]:
+    """The lower-triangular G with positive diagonal and G Gᵀ = Q, for a Q that may be singular."""
+    size = jnp.maximum(jnp.max(jnp.diagonal(Q)), 1e-30)
+    G = jnp.linalg.cholesky(Q + 1e-14 * size * jnp.eye(Q.shape[0]))
+    return jnp.where(jnp.any(Q != 0), G, 0.0)

@@ -1,0 +1,92 @@
+"""The Gaussian filter's likelihood of a whole `Pool`, where to begin its search, and how short its steps must be."""
+
+import jax
+import jax.numpy as jnp
+
+from sdefit._types import Array, Float, Int, Key, Scalar, Theta
+from sdefit.data import Pool
+from sdefit.dynamics.sde import SDE
+from sdefit.filtering.gaussian import Cloud, Filtered, Observations, after_first, log_likelihood, predict, run_filter
+from sdefit.filtering.moments import Rule, value_and_slope
+from sdefit.filtering.scoring import score
+from sdefit.filtering.starts import filled, increment_errors, mismatch, split
+from sdefit.methods._coordinates import Coordinates, Point
+
+_OVER = (1, 3, 8)  # rows spanned by the increments that give start values
+_TRIES = 6  # searches for start values per span
+_CORRELATION = (0.0, 0.5, -0.5)  # of the noise of different states, at the start
+_REACH = 0.5  # ‖∂f/∂x‖ times the length of one step, at most
+_MOST_STEPS = 64  # between two rows
+
+
+def filter_pool(model: SDE, pool: Pool, point: Point, steps, rule: Rule) -> tuple[Scalar, Filtered]:
+    """The log-likelihood of all series, and each one's forward pass."""
+    drift = pool.drift(lambda t, x: model.f(t, x, point.theta))
+
+    def one(times, values, observed, origin, first, steps):
+        data = Observations(times, values, observed)
+
+        def own(t, x):
+            return drift(t, x, origin)
+
+        if model.diffusion == "none":
+            still = Cloud(first, point.Q)
+            cloud, _ = predict(own, "extended", point.Q, jnp.zeros_like(origin), times[0], 1, still)
+            filtered = run_filter(own, point.Q, point.variance, cloud, data, steps, "extended")
+        else:
+            cloud, data = after_first(data, point.variance)
+            filtered = run_filter(own, point.Q, point.variance, cloud, data, steps, rule)
+        return log_likelihood(filtered.new, data.observed), filtered
+
+    total, filtered = jax.vmap(one)(pool.times, pool.values, pool.observed, pool.time_origin, point.first, steps)
+    return jnp.sum(total), filtered
+
+
+def step_counts(model: SDE, pool: Pool, thetas: Float[Array, "starts params"]) -> Int[Array, "series times"]:
+    """Steps to each row, from the slope of the drift at the data for typical ones of `thetas`."""
+    path = jax.vmap(filled)(pool.times, pool.values, pool.observed)
+
+    def size(theta, t, x, origin):
+        drift = pool.drift(lambda t, x: model.f(t, x, theta))
+        return jnp.linalg.norm(value_and_slope(lambda t, x: drift(t, x, origin), t, x)[1])
+
+    over_series = jax.vmap(jax.vmap(size, (None, 0, 0, None)), (None, 0, 0, 0))
+    sizes = jax.vmap(over_series, (0, None, None, None))(thetas, pool.times, path, pool.time_origin)
+    typical = jnp.median(jnp.where(jnp.isfinite(sizes), sizes, 0.0), axis=0)
+    ends = jnp.maximum(typical, jnp.roll(typical, 1, axis=1))
+    gaps = jnp.diff(pool.times, axis=1, prepend=pool.times[:, :1])
+    counts = jnp.clip(jnp.ceil(ends * gaps / _REACH), 1, _MOST_STEPS)
+    return jnp.where(gaps > 0, counts, 0).astype(jnp.int32)
+
+
+def starts_from(
+    where: Coordinates, pool: Pool, start: Theta, count: int, key: Key
+) -> tuple[Float[Array, "starts coordinates"], Int[Array, "series times"]]:
+    """Where the searches begin, and the steps that the filter will take."""
+    model, size = where.model, len(where.model.free)
+    path = jax.vmap(filled)(pool.times, pool.values, pool.observed)
+
+    def errors(u, over):
+        drift = pool.drift(lambda t, x: model.f(t, x, model.bounds.constrain(u)))
+        drifts = jax.vmap(jax.vmap(drift, (0, 0, None)))(pool.times, path, pool.time_origin)
+        return jax.vmap(increment_errors, (0, 0, 0, None))(pool.times, path, drifts, over)
+
+    def match(tries, over):
+        def fn(u):
+            return mismatch(lambda u: errors(u, over), u)
+
+        return score(fn, tries, longest=where.longest[:size], iterations=40)
+
+    given = jnp.where(jnp.isnan(start), 0.5, model.bounds.unconstrain(jnp.nan_to_num(start)))
+    random = jax.random.normal(key, (_TRIES + count, size))
+    tries = given[None, :] + jnp.where(jnp.arange(_TRIES)[:, None] > 0, 1.5 * random[:_TRIES], 0.0)
+    found = jax.vmap(match, (None, 0))(tries, jnp.array(_OVER))
+    best = jnp.argmin(jnp.where(jnp.isfinite(found.at.value), found.at.value, jnp.inf), axis=1)
+    matched = jax.vmap(lambda x, i: x[i])(found.x, best)
+    steps = step_counts(model, pool, jax.vmap(model.bounds.constrain)(matched))
+    lane = jnp.arange(count)
+    u = matched[lane % len(_OVER)] + jnp.where((lane >= len(_OVER))[:, None], random[_TRIES:], 0.0)
+    own = (lane == 0) & ~jnp.any(jnp.isnan(start))
+    u = jnp.where(own[:, None], given[None, :], u)
+    turn = jnp.array(_CORRELATION)[lane % len(_CORRELATION)]
+    return jax.vmap(lambda u, r: where.begin(u, *split(errors(u, 1)), r, path[:, 0]))(u, turn), steps

@@ -1,0 +1,221 @@
+"""`ESGF`: maximum likelihood of θ, G and σ by a continuous-discrete Gaussian filter."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from sdefit._types import Array, Bool, Float, Int, Key, Scalar, Theta
+from sdefit.data import Pool
+from sdefit.dynamics.sde import SDE
+from sdefit.errors import ModelError
+from sdefit.filtering.gaussian import Cloud, Filtered, run_smoother
+from sdefit.filtering.moments import RULES
+from sdefit.filtering.scoring import Curved, Scored, negative_log_likelihood, score
+from sdefit.methods._base import Method
+from sdefit.methods._coordinates import Coordinates, Point, root
+from sdefit.methods._likelihood import filter_pool, starts_from, step_counts
+from sdefit.result import Code, Estimate
+
+_HALVING = 0.05  # change of the log-likelihood by halving all steps that asks for shorter ones
+_ROUNDS = 2  # of halving all steps
+# An ODE is first fitted with some diffusion (variance in one mean spacing): a filter that may correct
+# its path finds θ where a path that must follow from x(t_1) alone has lost the data.
+_LADDER = (0.1, 0.01, 0.0)
+
+
+class ESGF(Method):
+    """Maximum likelihood by a continuous-discrete Gaussian filter (extended or sigma-point).
+
+    **Arguments**
+    - `rule`: "cubature" takes the drift's moments over the belief's spread, "extended" at its mean alone.
+    - `noise`: observation noise of "each" state its own, the "same" for all in the user's units, or "none".
+    - `starts`: searches in one batch. The first is the user's where start values are given; the others
+      come from increments of the data, three different ones and random neighbours of these.
+    - `iterations`: the most evaluations of each search.
+    - `boundary`: the log-likelihood is raised by this times the log of every σ_k and G_kk. It counts only
+      where the data do not: a maximum at zero, as when G is singular, moves just off it.
+
+    x(t_1) has a flat prior: the likelihood is that of all rows given the first. Without diffusion (an
+    ODE) x(t_1) is estimated instead, and the first row counts. Steps between rows are such that the
+    drift's slope times a step is at most one half at the data. They are halved, at most twice, while
+    that changes the log-likelihood by more than 0.05; `hyper["halving"]` is the change that is left.
+    """
+
+    rule: str = "cubature"
+    noise: str = "each"
+    starts: int = 3
+    iterations: int = 50
+    boundary: float = 0.1
+
+    name: ClassVar[str] = "esgf"
+    title: ClassVar[str] = "Maximum likelihood by a Gaussian filter"
+    reference: ClassVar[str] = "S. Särkkä and A. Solin (2019), Applied Stochastic Differential Equations, Cambridge."
+
+    def __post_init__(self) -> None:
+        for word, given, known in (("rule", self.rule, tuple(RULES)), ("noise", self.noise, ("each", "same", "none"))):
+            if given not in known:
+                raise ModelError(f"ESGF: {word} must be one of {', '.join(known)}, not {given!r}")
+        for word, number in (("starts", self.starts), ("iterations", self.iterations)):
+            if not (isinstance(number, int) and number >= 1):
+                raise ModelError(f"ESGF: {word} must be a whole number of at least 1, not {number!r}")
+        if not self.boundary >= 0:
+            raise ModelError(f"ESGF: boundary must be 0 or more, not {self.boundary!r}")
+
+    def check(self, model: SDE, pool: Pool) -> None:
+        """Refuse a model that leaves nothing random."""
+        if model.diffusion == "none" and self.noise == "none":
+            raise ModelError("ESGF(noise='none') needs a model with diffusion: an ODE without noise explains no data")
+
+    def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
+        where = Coordinates(model, pool, self.noise)
+        begin, steps = starts_from(where, pool, start, self.starts, key)
+        found = self._rounds(where, pool, begin, steps)
+        smooth = jax.vmap(run_smoother)(found.filtered)
+        point = where.point(where.natural(found.fit.x))
+        hyper = {
+            "coordinates": found.fit.x,
+            "first": point.first,
+            "halving": found.halving,
+            "steps": found.steps,
+            "values": -found.values,
+        }
+        return Estimate(
+            theta=point.theta,
+            G=root(point.Q),
+            noise=jnp.sqrt(point.variance),
+            mean=smooth.mean,
+            std=_std(smooth),
+            objective=found.total,
+            code=jnp.where(found.fit.converged, Code.OK, Code.NOT_CONVERGED),
+            hyper=hyper,
+            trace={"log_likelihood": -found.fit.values},
+        )
+
+    def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
+        point = Point(estimate.theta, estimate.G @ estimate.G.T, estimate.noise**2, estimate.hyper["first"])
+        steps = step_counts(model, pool, estimate.theta[None])
+        _, filtered = filter_pool(model, pool, point, steps, self.rule)
+        smooth = jax.vmap(run_smoother)(filtered)
+        return smooth.mean, _std(smooth)
+
+    def _rounds(self, where: Coordinates, pool: Pool, begin: Float[Array, "starts coordinates"], steps) -> "_Found":
+        """The best of all searches, with steps short enough that halving them changes little."""
+
+        @jax.jit  # so that it is traced once, though its shapes are asked for first
+        def once(x, steps, loose) -> _Found:
+            fits = self._search(where, pool, steps, loose, x)
+            values = jnp.where(jnp.isfinite(fits.at.value), fits.at.value, jnp.inf)
+            fit: Scored = jax.tree.map(lambda a: a[jnp.argmin(values)], fits)
+            point = where.point(where.natural(fit.x), loose)
+            both = jax.vmap(lambda n: filter_pool(where.model, pool, point, n * steps, self.rule))(jnp.array([1, 2]))
+            total, filtered = jax.tree.map(lambda a: a[0], both)
+            return _Found(fits.x, steps, fit, values, total, both[0][1] - total, filtered)
+
+        ladder = jnp.array(_LADDER if where.model.diffusion == "none" else _LADDER[-1:])
+
+        def again(state):
+            count, found = state
+            rough = (count < ladder.size + _ROUNDS) & (jnp.abs(found.halving) > _HALVING)
+            return (count < ladder.size) | rough
+
+        def advance(state):
+            count, found = state
+            steps = jnp.where(count < ladder.size, 1, 2) * found.steps
+            return count + 1, once(found.x, steps, ladder[jnp.minimum(count, ladder.size - 1)])
+
+        empty = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(once, begin, steps, ladder[0]))
+        empty = eqx.tree_at(lambda r: (r.x, r.steps), empty, (begin, steps))
+        return jax.lax.while_loop(again, advance, (jnp.array(0), empty))[1]
+
+    def _search(self, where: Coordinates, pool: Pool, steps: Array, loose: Scalar, begin: Array) -> Scored:
+        """The highest likelihood near each row of `begin`."""
+
+        def new(natural):
+            return filter_pool(where.model, pool, where.point(natural, loose), steps, self.rule)[1].new
+
+        def fn(u) -> Curved:
+            given = negative_log_likelihood(new, where.natural(u)).through(where.natural, u)
+            return given + where.prior(u, self.boundary)
+
+        return score(fn, begin, longest=where.longest, iterations=self.iterations)
+
+
+class _Found(eqx.Module):
+    """All searches with steps of one length."""
+
+    x: Float[Array, "starts coordinates"]
+    steps: Int[Array, "series times"]
+    fit: Scored
+    values: Float[Array, "starts"]
+    total: Scalar
+    halving: Scalar
+    filtered: Filtered
+
+
+class Information(eqx.Module):
+    """How well the data tell each quantity: covariances of θ, and standard errors of G Gᵀ and σ.
+
+    θ is in the user's units, G Gᵀ and σ in standardised ones. A diagonal entry of G Gᵀ that is not twice
+    its standard error is one the data cannot tell from zero: `told` is False there.
+    """
+
+    theta: Float[Array, "params params"]
+    GGt: Float[Array, "state state"]
+    noise: Float[Array, "state"]
+    told: Bool[Array, "state"]
+
+
+def information(model: SDE, pool: Pool, estimate: Estimate, method: ESGF) -> Information:
+    """Standard errors of an estimate by ESGF from the observed information at it.
+
+    The second derivative in (θ, G Gᵀ, σ²) is taken as differences of the exact gradient over a
+    thousandth of a standard error. Where it is not positive (the likelihood is not concave there),
+    the expected information stands in for it.
+    """
+    where = Coordinates(model, pool, method.noise)
+    natural, steps = where.natural(estimate.hyper["coordinates"]), estimate.hyper["steps"]
+
+    def at(z) -> Curved:
+        return negative_log_likelihood(lambda z: filter_pool(model, pool, where.point(z), steps, method.rule)[1].new, z)
+
+    expected = at(natural).curvature
+    size = 1e-3 / jnp.sqrt(jnp.maximum(jnp.diagonal(expected), 1e-300))
+    moves = jnp.concatenate([jnp.diag(size), -jnp.diag(size), jnp.zeros_like(expected[:1])])
+    slopes = jax.vmap(lambda move: at(natural + move).gradient)(moves)
+    up, down, here = slopes[: size.size], slopes[size.size : -1], slopes[-1]
+    # A variance near zero cannot be lowered: there the difference is taken on one side.
+    rows = jnp.where(jnp.isfinite(down), (up - down) / 2, up - here[None, :]) / size[:, None]
+    covariance = _inverse(0.5 * (rows + rows.T), expected, size)
+    return _information(where, natural, covariance)
+
+
+def _inverse(observed, expected, size):
+    """The inverse of the observed information if it is positive, else of the expected one."""
+
+    def inverse(matrix):
+        values, vectors = jnp.linalg.eigh(matrix * size[:, None] * size[None, :])
+        inverse = (vectors / jnp.maximum(values, 1e-18)[None, :]) @ vectors.T * size[:, None] * size[None, :]
+        return values[0], inverse
+
+    lowest, first = inverse(jnp.where(jnp.isfinite(observed), observed, expected))
+    return jnp.where(lowest > 1e-18, first, inverse(expected)[1])
+
+
+def _information(where: Coordinates, natural, covariance) -> Information:
+    """The parts of a covariance of natural coordinates, by the delta method."""
+    count = len(where.model.free)
+    slope: Point = jax.jacfwd(where.point)(natural)
+    point = where.point(natural)
+
+    def spread(slope):
+        return jnp.sqrt(jnp.maximum(jnp.einsum("...i,ij,...j->...", slope, covariance, slope), 0.0))
+
+    GGt, noise = spread(slope.Q), spread(slope.variance) / (2 * jnp.sqrt(jnp.maximum(point.variance, 1e-30)))
+    told = jnp.diagonal(point.Q) > 2 * jnp.diagonal(GGt)
+    return Information(covariance[:count, :count], GGt, noise, told)
+
+
+def _std(smooth: Cloud) -> Array:
+    return jnp.sqrt(jnp.maximum(jnp.diagonal(smooth.covariance, axis1=-2, axis2=-1), 0.0))

@@ -1,0 +1,456 @@
+"""The Gaussian filter and smoother against closed forms, dense algebra and orders of convergence."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sdefit.filtering.exact import linear_log_likelihood, ou_log_likelihood
+from sdefit.filtering.gaussian import Cloud, Observations, after_first, log_likelihood, run_filter, run_smoother
+from sdefit.filtering.grid import grid_log_likelihood
+from sdefit.filtering.moments import cubature, small_cholesky
+from sdefit.filtering.scoring import Curved, negative_log_likelihood, score
+from sdefit.filtering.starts import filled, increment_errors, mismatch, split
+from sdefit.filtering.transition import affine, step
+
+OU = {"rate": 0.5, "level": 1.0, "G": 0.5}
+
+
+def ou_drift(t, x):
+    return OU["rate"] * (OU["level"] - x)
+
+
+def lotka_volterra(t, x, theta=(2.0, 1.0, 4.0, 1.0)):
+    a, b, c, d = theta
+    return jnp.stack([a * x[0] - b * x[0] * x[1], -c * x[1] + d * x[0] * x[1]])
+
+
+def double_well(t, x):
+    return 0.1 * x * (4.0 - x**2)
+
+
+def series(seed, size=40, states=1, missing=0.0, regular=False):
+    """Mean-reverting noise at irregular times with values missing, the first row complete."""
+    rng = np.random.default_rng(seed)
+    times = np.arange(size) * 0.4 if regular else np.cumsum(rng.uniform(0.05, 0.8, size))
+    values = 1.0 + 0.6 * rng.normal(size=(size, states))
+    observed = rng.uniform(size=(size, states)) >= missing
+    observed[0] = True
+    return Observations(jnp.array(times), jnp.array(np.where(observed, values, 0.0)), jnp.array(observed))
+
+
+@functools.partial(jax.jit, static_argnames=("drift", "steps", "rule"))
+def filter_value(drift, Q, variance, data, steps=1, rule="cubature"):
+    cloud, rest = after_first(data, variance)
+    return log_likelihood(run_filter(drift, Q, variance, cloud, rest, steps, rule).new, rest.observed)
+
+
+exact_linear = jax.jit(linear_log_likelihood)
+exact_ou = jax.jit(ou_log_likelihood)
+
+
+def ou_value(noise, data):
+    return exact_ou(*(jnp.array(v) for v in (*OU.values(), noise)), data)
+
+
+# --- exact references ------------------------------------------------------------------------------------------
+
+
+def dense_ou(data, noise):
+    """Mean and covariance of x at every time given y_1 alone (flat prior on x(t_1)), entry by entry."""
+    t, (rate, level, G) = np.asarray(data.times) - float(data.times[0]), OU.values()
+    decay = np.exp(-rate * t)
+    mean = level + (float(data.values[0, 0]) - level) * decay
+    early = np.minimum(t[:, None], t[None, :])
+    apart = np.abs(t[:, None] - t[None, :])
+    own = G**2 / (2 * rate) * np.exp(-rate * apart) * (1 - np.exp(-2 * rate * early))
+    return mean, own + noise**2 * np.outer(decay, decay)
+
+
+def seen(data):
+    return np.flatnonzero(np.asarray(data.observed)[:, 0])[1:]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_exact_ou_likelihood_is_the_density_of_a_multivariate_normal(seed, noise):
+    data = series(seed, missing=0.3)
+    mean, covariance = dense_ou(data, noise)
+    rows = seen(data)
+    error = np.asarray(data.values)[rows, 0] - mean[rows]
+    S = covariance[np.ix_(rows, rows)] + noise**2 * np.eye(len(rows))
+    dense = -0.5 * (error @ np.linalg.solve(S, error) + np.linalg.slogdet(2 * np.pi * S)[1])
+    exact = ou_value(noise, data)
+    np.testing.assert_allclose(exact, dense, rtol=1e-9)
+
+
+@pytest.mark.parametrize("rule", ["extended", "cubature"])
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_filter_has_the_exact_likelihood_on_ou(rule, noise):
+    for seed, steps in ((0, 1), (1, 1), (2, 3)):
+        data = series(seed, size=60, missing=0.2, regular=seed == 0)
+        exact = ou_value(noise, data)
+        found = filter_value(ou_drift, jnp.full((1, 1), 0.25), jnp.array([noise**2]), data, steps, rule)
+        np.testing.assert_allclose(found, exact, rtol=0, atol=1e-8)
+
+
+@functools.partial(jax.jit, static_argnames="steps")
+def filter_linear(A, b, Q, variance, data, steps=4):
+    return filter_value(lambda t, x: A @ x + b, Q, variance, data, steps)
+
+
+@pytest.mark.parametrize("states", [2, 3])
+def test_filter_has_the_exact_likelihood_of_linear_equations(states):
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        A = jnp.array(rng.normal(size=(states, states)) - 1.5 * np.eye(states))
+        b, G = jnp.array(rng.normal(size=states)), jnp.array(np.tril(rng.normal(size=(states, states))))
+        noise = jnp.array(rng.uniform(0.3, 0.6, states))
+        data = series(seed, states=states, missing=0.3)
+        exact = exact_linear(A, b, G, noise, data)
+        np.testing.assert_allclose(filter_linear(A, b, G @ G.T, noise**2, data), exact, rtol=1e-9)
+
+
+@pytest.mark.parametrize("noise", [0.3, 0.6])
+def test_grid_likelihood_is_exact_on_ou(noise):
+    data = series(5, size=12, regular=True, missing=0.2)
+    grid = jnp.linspace(-8.0, 8.0, 801)
+    found = grid_log_likelihood(ou_drift, jnp.array(0.5), jnp.array(noise), data, grid, steps=2)
+    exact = ou_value(noise, data)
+    np.testing.assert_allclose(found, exact, rtol=0, atol=1e-7)
+
+
+def test_cubature_comes_closer_to_the_grid_than_the_extended_rule_on_a_double_well():
+    rng = np.random.default_rng(0)
+    times, path = np.arange(25) * 0.4, [0.0]
+    for _ in range(24 * 40):
+        path.append(path[-1] + 0.01 * 0.1 * path[-1] * (4 - path[-1] ** 2) + 0.5 * 0.1 * rng.normal())
+    values = np.array(path)[::40][:, None] + 0.2 * rng.normal(size=(25, 1))
+    data = Observations(jnp.array(times), jnp.array(values), jnp.ones((25, 1), bool))
+    grid = jnp.linspace(-6.0, 6.0, 601)
+    exact = grid_log_likelihood(double_well, jnp.array(0.5), jnp.array(0.2), data, grid, steps=4)
+    Q, variance = jnp.full((1, 1), 0.25), jnp.array([0.04])
+    far, near = (
+        abs(filter_value(double_well, Q, variance, data, 4, rule) - exact) for rule in ("extended", "cubature")
+    )
+    assert near < far
+    assert near < 0.1
+
+
+# --- moments and steps -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_cubature_is_exact_for_cubic_polynomials(seed):
+    rng = np.random.default_rng(seed)
+    mean, root = rng.normal(size=2), np.tril(rng.normal(size=(2, 2)))
+    c = rng.normal(size=(2, 6))
+
+    def cubic(t, x):
+        terms = jnp.stack([x[0] ** 3, x[0] ** 2 * x[1], x[0] * x[1] ** 2, x[0] * x[1], x[1] ** 2, x[0]])
+        return jnp.array(c) @ terms
+
+    nodes, weights = np.polynomial.hermite_e.hermegauss(6)
+    value = sum(
+        wa * wb / (2 * np.pi) * np.asarray(cubic(0.0, mean + root @ np.array([a, b])))
+        for (a, wa), (b, wb) in itertools.product(zip(nodes, weights, strict=True), repeat=2)
+    )
+    more, slope = cubature(cubic, jnp.array(0.0), jnp.array(mean), jnp.array(root @ root.T))
+    np.testing.assert_allclose(more + cubic(0.0, jnp.array(mean)), value, rtol=1e-9)
+    # E[∂f/∂x] by Stein's lemma: E[f (x − m)ᵀ] P⁻¹.
+    cross = sum(
+        wa * wb / (2 * np.pi) * np.outer(cubic(0.0, mean + root @ np.array([a, b])), root @ np.array([a, b]))
+        for (a, wa), (b, wb) in itertools.product(zip(nodes, weights, strict=True), repeat=2)
+    )
+    here = jax.jacfwd(lambda x: cubic(0.0, x))(jnp.array(mean))
+    np.testing.assert_allclose(slope + here, np.linalg.solve(root @ root.T, np.transpose(cross)).T, rtol=1e-7)
+
+
+def test_small_cholesky_takes_singular_matrices_and_has_a_gradient_there():
+    rng = np.random.default_rng(0)
+    for rank in (0, 1, 2, 3):
+        half = rng.normal(size=(3, rank))
+        root = small_cholesky(jnp.array(half @ half.T))
+        np.testing.assert_allclose(root @ root.T, half @ half.T, atol=1e-6)
+        np.testing.assert_array_equal(jnp.triu(root, 1), 0.0)
+    slope = jax.jacfwd(lambda s: jnp.sum(small_cholesky(s * jnp.eye(2)) ** 2))(0.0)
+    np.testing.assert_allclose(slope, 2.0)
+
+
+def test_affine_flow_solves_its_equations_for_small_and_for_stiff_matrices():
+    rng = np.random.default_rng(1)
+    for size in (0.01, 0.5, 20.0):
+        A = rng.normal(size=(3, 3))
+        A = jnp.array(size * (A / np.linalg.norm(A, 2) - np.eye(3)))
+        b, Q = jnp.array(rng.normal(size=3)), jnp.eye(3)
+        F, c, spread = affine(A, b, Q, jnp.array(1.0))
+        np.testing.assert_allclose(F, jax.scipy.linalg.expm(A), atol=1e-6)
+        np.testing.assert_allclose(A @ c, (F - jnp.eye(3)) @ b, rtol=1e-7, atol=1e-7 * size)
+        np.testing.assert_allclose(A @ spread + spread @ A.T + Q, F @ Q @ F.T, atol=3e-4 * size)
+
+
+@functools.partial(jax.jit, static_argnames="rule")
+def advance(steps, rule, P, Q, length=0.4):
+    """Mean and covariance of Lotka-Volterra after `length`, in so many steps."""
+    h = length / steps
+
+    def one(i, cloud):
+        return Cloud(*step(lotka_volterra, rule, Q, i * h, h, *cloud)[:2])
+
+    return jax.lax.fori_loop(0, steps, one, Cloud(jnp.array([5.0, 3.0]), P))
+
+
+def order(errors):
+    return np.log2(np.array(errors[:-1]) / np.array(errors[1:]))
+
+
+def test_mean_converges_at_fourth_order_and_covariance_at_second():
+    nothing = jnp.zeros((2, 2))
+    best = advance(64, "extended", nothing, nothing).mean
+    errors = [float(jnp.linalg.norm(advance(n, "extended", nothing, nothing).mean - best)) for n in (4, 8, 16)]
+    assert np.all(np.abs(order(errors) - 4) < 0.3)
+    P, Q = 0.05 * jnp.eye(2), jnp.array([[0.04, 0.02], [0.02, 0.1]])
+    for rule in ("extended", "cubature"):
+        best = advance(128, rule, P, Q).covariance
+        errors = [float(jnp.linalg.norm(advance(n, rule, P, Q).covariance - best)) for n in (4, 8, 16)]
+        assert np.all(np.abs(order(errors) - 2) < 0.3)
+
+
+def test_moments_follow_their_differential_equations():
+    """Cubature of a quadratic drift against small Euler steps of dm = E[f] dt, dP = (A P + P Aᵀ + Q) dt."""
+    P, Q, m, h = 0.05 * np.eye(2), np.array([[0.04, 0.02], [0.02, 0.1]]), np.array([5.0, 3.0]), 2e-5
+    found = advance(64, "cubature", jnp.array(P), jnp.array(Q), 0.1)
+    for _ in range(5_000):
+        A = np.array([[2 - m[1], -m[0]], [m[1], -4 + m[0]]])
+        f = np.array([2 * m[0] - m[0] * m[1] - P[0, 1], -4 * m[1] + m[0] * m[1] + P[0, 1]])
+        m, P = m + h * f, P + h * (A @ P + P @ A.T + Q)
+    # Euler's error is of the size of h times a rate of about 5 over the time 0.1.
+    np.testing.assert_allclose(found.mean, m, rtol=5e-5)
+    np.testing.assert_allclose(found.covariance, P, rtol=5e-4)
+
+
+# --- the filter and the smoother -------------------------------------------------------------------------------
+
+
+def test_rows_that_repeat_the_last_time_and_observe_nothing_change_nothing():
+    data = series(3, states=2, missing=0.2)
+    more = Observations(
+        jnp.concatenate([data.times, jnp.repeat(data.times[-1], 5)]),
+        jnp.concatenate([data.values, jnp.zeros((5, 2))]),
+        jnp.concatenate([data.observed, jnp.zeros((5, 2), bool)]),
+    )
+    Q, variance = 0.1 * jnp.eye(2), jnp.array([0.1, 0.2])
+    values = [filter_value(lotka_volterra, Q, variance, each) for each in (data, more)]
+    np.testing.assert_allclose(values[0], values[1], rtol=1e-13)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_smoother_is_the_conditional_of_a_multivariate_normal_on_ou(noise):
+    for seed in range(3):
+        data = series(seed, missing=0.4)
+        mean, covariance = dense_ou(data, noise)
+        rows = seen(data)
+        gain = np.linalg.solve(covariance[np.ix_(rows, rows)] + noise**2 * np.eye(len(rows)), covariance[rows]).T
+        dense_mean = mean + gain @ (np.asarray(data.values)[rows, 0] - mean[rows])
+        dense_variance = np.diag(covariance - gain @ covariance[rows])
+        cloud, rest = after_first(data, jnp.array([noise**2]))
+        found = run_smoother(run_filter(ou_drift, jnp.full((1, 1), 0.25), jnp.array([noise**2]), cloud, rest, 2))
+        np.testing.assert_allclose(found.mean[:, 0], dense_mean, atol=1e-8)
+        np.testing.assert_allclose(found.covariance[:, 0, 0], dense_variance, atol=1e-8)
+
+
+def test_smoother_equals_rauch_tung_striebel_on_two_states():
+    A, Q = jnp.array([[-0.5, 1.0], [-1.0, -0.3]]), jnp.array([[0.2, 0.05], [0.05, 0.1]])
+    data, variance = series(4, states=2, missing=0.3), jnp.array([0.1, 0.2])
+    cloud, rest = after_first(data, variance)
+    filtered = run_filter(lambda t, x: A @ x, Q, variance, cloud, rest, 2)
+    found = run_smoother(filtered)
+    m, P = (np.array(a) for a in filtered.cloud)
+    for i in reversed(range(len(m) - 1)):
+        F = np.asarray(filtered.transition)[i + 1]
+        _, _, spread = affine(A, jnp.zeros(2), Q, data.times[i + 1] - data.times[i])
+        ahead = F @ filtered.cloud.covariance[i] @ F.T + spread
+        gain = np.linalg.solve(ahead, F @ P[i]).T
+        m[i] += gain @ (m[i + 1] - F @ m[i])
+        P[i] += gain @ (P[i + 1] - ahead) @ gain.T
+    np.testing.assert_allclose(found.mean, m, atol=1e-7)
+    np.testing.assert_allclose(found.covariance, P, atol=1e-7)
+
+
+def test_state_missing_in_the_first_row_starts_near_its_first_value():
+    data = series(2, states=2)
+    data = Observations(data.times, data.values, data.observed.at[:2, 1].set(False))
+    cloud, rest = after_first(data, jnp.array([0.1, 0.2]), spread=3.0)
+    np.testing.assert_array_equal(cloud.mean, [data.values[0, 0], data.values[2, 1]])
+    np.testing.assert_array_equal(cloud.covariance, np.diag([0.1, 9.0]))
+    assert not rest.observed[0].any()
+    np.testing.assert_array_equal(rest.observed[1:], data.observed[1:])
+
+
+# --- derivatives and the search --------------------------------------------------------------------------------
+
+
+def lv_innovations(x, data, steps):
+    """Innovations of Lotka-Volterra as a function of (log θ, three entries of a root of Q, log σ²)."""
+    G = jnp.zeros((2, 2)).at[jnp.tril_indices(2)].set(x[4:7])
+    variance = jnp.exp(x[7:])
+    cloud, rest = after_first(data, variance)
+    drift = functools.partial(lotka_volterra, theta=tuple(jnp.exp(x[:4])))
+    return run_filter(drift, G @ G.T, variance, cloud, rest, steps).new
+
+
+def lv_data():
+    rng = np.random.default_rng(7)
+    x, path = np.array([5.0, 3.0]), []
+    for _ in range(20):
+        path.append(x)
+        for _ in range(10):
+            f = np.array([2 * x[0] - x[0] * x[1], -4 * x[1] + x[0] * x[1]])
+            x = x + 0.004 * f + np.sqrt(0.004) * np.array([0.2, 0.3]) * rng.normal(size=2)
+    values = np.array(path) + 0.1 * rng.normal(size=(20, 2))
+    return Observations(jnp.arange(20) * 0.04, jnp.array(values), jnp.ones((20, 2), bool))
+
+
+def value_of(new):
+    return 0.5 * jnp.sum(jnp.log(new.variance) + new.error**2 / new.variance)
+
+
+def test_forward_gradient_is_that_of_finite_differences():
+    data, counts = lv_data(), jnp.ones(20, jnp.int32).at[0].set(0)
+    x = jnp.array([0.7, 0.1, 1.3, 0.1, 0.2, 0.1, 0.3, -4.0, -4.5])
+    at = jax.jit(lambda x: negative_log_likelihood(lambda x: lv_innovations(x, data, counts), x))(x)
+    value = jax.jit(lambda x: value_of(lv_innovations(x, data, 1)))
+    np.testing.assert_allclose(at.value, value(x), rtol=1e-12)
+    h = 1e-5
+    differences = [(value(x.at[i].add(h)) - value(x.at[i].add(-h))) / (2 * h) for i in range(x.size)]
+    np.testing.assert_allclose(at.gradient, differences, rtol=1e-6, atol=1e-6)
+
+
+def test_with_a_plain_number_of_steps_reverse_mode_agrees_with_forward_mode():
+    data = series(1, regular=True)
+
+    def value(x):
+        cloud, rest = after_first(data, x[1:] ** 2)
+        return value_of(
+            run_filter(lambda t, y: x[0] * double_well(t, y), jnp.full((1, 1), 0.3), x[1:] ** 2, cloud, rest, 2).new
+        )
+
+    x = jnp.array([1.2, 0.3])
+    np.testing.assert_allclose(jax.jit(jax.grad(value))(x), jax.jit(jax.jacfwd(value))(x), rtol=1e-9)
+
+
+def test_curvature_is_the_expected_one():
+    """e = y − a with known variance, and variance b of n errors: information n/s and n/(2 s²)."""
+    y, a, s = jnp.array([0.3, -1.0, 2.0, 0.5]), 0.2, 1.7
+
+    def found(x):
+        return y - x[0], jnp.full_like(y, 1.0) * x[1]
+
+    at = negative_log_likelihood(found, jnp.array([a, s]))
+    np.testing.assert_allclose(at.curvature, np.diag([4 / s, 2 / s**2]), rtol=1e-12)
+    left = np.asarray(y) - a
+    np.testing.assert_allclose(at.gradient, [-left.sum() / s, 0.5 * (4 / s - left @ left / s**2)], rtol=1e-12)
+
+
+def test_curved_through_a_map_has_the_second_derivative_of_the_composition():
+    c, b = jnp.array([[2.0, 0.5], [0.5, 1.0]]), jnp.array([0.3, -0.4])
+
+    def inner(x):
+        return jnp.stack([x[0] ** 2 * x[1], jnp.exp(x[1])])
+
+    def outer(z):
+        return 0.5 * z @ c @ z + b @ z
+
+    x = jnp.array([0.7, -0.2])
+    z = inner(x)
+    got = Curved(outer(z), c @ z + b, c).through(inner, x)
+    np.testing.assert_allclose(got.gradient, jax.grad(lambda x: outer(inner(x)))(x))
+    np.testing.assert_allclose(got.curvature, jax.hessian(lambda x: outer(inner(x)))(x))
+
+
+def rosenbrock(x) -> Curved:
+    """A curved valley as a sum of squares, not finite beyond x_0 > 3."""
+
+    def r(x):
+        return jnp.stack([10 * (x[1] - x[0] ** 2), 1 - x[0]])
+
+    J, value = jax.jacfwd(r)(x), r(x)
+    return Curved(jnp.where(x[0] > 3, jnp.nan, 0.5 * value @ value), value @ J, J.T @ J)
+
+
+def test_score_finds_the_lowest_point_and_survives_what_is_not_finite():
+    starts = jnp.array([[-1.2, 1.0], [2.9, -5.0], [0.0, 30.0]])
+    longest = jnp.array([5.0, 50.0])
+    each = jax.vmap(lambda x: score(rosenbrock, x[None], longest=longest, tolerance=1e-12))
+    found = jax.jit(each)(starts)
+    np.testing.assert_allclose(found.x, 1.0, atol=1e-5)
+    assert found.converged.all()
+    assert (jnp.diff(found.values, axis=-1) <= 0).all()
+
+
+def test_search_behind_one_that_is_done_is_given_up():
+    """From afar the narrow valley of the second start takes longer than the patience with it."""
+    starts = jnp.array([[1.0, 1.0], [-1.2, 1.0]])
+    found = jax.jit(lambda x: score(rosenbrock, x, longest=jnp.full(2, 0.05), iterations=200))(starts)
+    assert found.steps[0] < found.steps[1] < 25
+    alone = jax.jit(lambda x: score(rosenbrock, x, longest=jnp.full(2, 0.05), iterations=200))(starts[1:])
+    assert alone.converged[0] and alone.steps[0] > 25
+
+
+def test_score_that_cannot_begin_says_so():
+    found = score(rosenbrock, jnp.array([[4.0, 1.0]]), longest=jnp.ones(2))
+    assert not found.converged[0]
+    np.testing.assert_array_equal(found.x, [[4.0, 1.0]])
+
+
+# --- start values ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_filled_interpolates_as_numpy_does(seed):
+    rng = np.random.default_rng(seed)
+    data = series(seed, states=3)
+    observed = rng.uniform(size=data.observed.shape) > 0.5
+    found = filled(data.times, jnp.where(observed, data.values, 0.0), jnp.array(observed))
+    for k in range(3):
+        use, t = observed[:, k], np.asarray(data.times)
+        np.testing.assert_allclose(found[:, k], np.interp(t, t[use], np.asarray(data.values)[use, k]), atol=1e-12)
+
+
+@pytest.mark.parametrize("over", [1, 3])
+def test_increment_errors_add_up_the_drift_by_trapezoids(over):
+    data = series(1, states=2)
+    t, x = np.asarray(data.times), np.asarray(data.values)
+    f = np.sin(x)
+    naive = np.zeros_like(x)
+    for i in range(len(t) - over):
+        total = sum(0.5 * (f[j] + f[j + 1]) * (t[j + 1] - t[j]) for j in range(i, i + over))
+        naive[i] = x[i + over] - x[i] - total
+    np.testing.assert_allclose(increment_errors(data.times, data.values, jnp.array(f), over), naive, atol=1e-12)
+
+
+def test_mismatch_has_the_gradient_of_its_value():
+    e = jnp.array(np.random.default_rng(0).normal(size=(2, 9, 3)))
+
+    def errors(x):
+        return e * x[0] + jnp.sin(x[1]) * e**2
+
+    x = jnp.array([0.4, 0.9])
+    at = mismatch(errors, x)
+    np.testing.assert_allclose(at.gradient, jax.grad(lambda x: mismatch(errors, x).value)(x), rtol=1e-8)
+    assert (jnp.linalg.eigvalsh(at.curvature) > 0).all()
+
+
+@pytest.mark.parametrize(("g", "s"), [(1.0, 0.5), (0.3, 1.0), (1.0, 0.2)])
+def test_split_tells_diffusion_from_noise(g, s):
+    rng = np.random.default_rng(0)
+    n = 40_000
+    errors = g * rng.normal(size=(1, n, 1)) + s * np.diff(rng.normal(size=(1, n + 1, 1)), axis=1)
+    diffusion, noise = split(jnp.array(errors))
+    # The lag-one covariance of n errors of variance v = g² + 2s² has a standard error below 1.5 v/√n; σ² is
+    # that covariance and g² differs from v by twice it: four standard errors.
+    tolerance = 4 * 2 * 1.5 * (g**2 + 2 * s**2) / np.sqrt(n)
+    np.testing.assert_allclose([diffusion[0] ** 2, noise[0] ** 2], [g**2, s**2], atol=tolerance)
