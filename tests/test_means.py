@@ -162,7 +162,7 @@ def test_steps_into_places_that_are_not_finite_are_refused():
 def informed(u, curvature, local):
     near = means.Matched(jnp.asarray(u), jnp.asarray(curvature), jnp.asarray(0.04))
     bounds = Bounds((0.0, -np.inf), (np.inf, np.inf))
-    return means.informed_scales(near, bounds, jnp.asarray([0.1, 2.0]), jnp.asarray(local), 100)
+    return means.informed_scales(near, bounds, jnp.asarray([0.1, 2.0]), jnp.asarray(local), jnp.asarray(100.0))
 
 
 def test_what_was_told_is_its_own_scale():

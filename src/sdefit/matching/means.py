@@ -71,7 +71,7 @@ def match_means(residual: Residual, starts: Float[Array, "starts params"], itera
     return Matched(here.u, here.hessian, here.square)
 
 
-def informed_scales(near: Matched, bounds: Bounds, scales: Theta, local: Theta, rows: int) -> Theta:
+def informed_scales(near: Matched, bounds: Bounds, scales: Theta, local: Theta, rows: Scalar) -> Theta:
     """The scale of each parameter once means have been matched: what was told, else what is natural.
 
     A parameter that stands two standard errors off its bound (or off 0) has at least its own distance as its scale:

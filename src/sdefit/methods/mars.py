@@ -158,7 +158,8 @@ class MaRS(Method):
         starts = means.spread_starts(model.bounds, scales, start, self.starts, key)
         near = means.match_means(residual, starts)
         local = local_scales(drift, x, dz, weight, model.bounds.constrain(near.u))
-        scales = means.informed_scales(near, model.bounds, scales, local, dz.size)
+        rows = jnp.sum(weight) * float(dz.shape[-1])  # of residuals: rows of padding are none
+        scales = means.informed_scales(near, model.bounds, scales, local, rows)
         # Coordinates in which the mean square residual is round: the search then needs no units.
         P = near.u.size
         curvature = near.curvature / (near.mean_square + 1e-300)
