@@ -1,5 +1,6 @@
 """The weak-form refit against full covariance matrices in NumPy, and its divergence term in closed form."""
 
+import copy
 import functools
 
 import jax
@@ -63,7 +64,7 @@ def fitted(times, values, observed, path, G, variance, feedback):
     theta, center, width = (jnp.asarray(a) for a in (THETA, CENTER, WIDTH))
     link = weak.chain(drift, Data(times, values, observed), path, theta, center, width, feedback)
     likelihood = weak.log_likelihood(link, G, variance)
-    return likelihood, weak.solve(link, G, variance, center, width, (path.shape[0], path.shape[1]))
+    return likelihood, weak.solve(link, G, variance, center, width)
 
 
 def fit(p, feedback):
@@ -162,10 +163,59 @@ def test_a_wide_prior_leaves_generalised_least_squares():
     def solve(values, path, width):
         rows = Data(jnp.asarray(p.times), values, jnp.asarray(p.observed))
         link = weak.chain(drift, rows, path, jnp.asarray(THETA), jnp.asarray(CENTER), width, still(path))
-        return weak.solve(link, jnp.asarray(p.G), jnp.asarray(p.variance), jnp.asarray(CENTER), width, (2, 9)).theta
+        return weak.solve(link, jnp.asarray(p.G), jnp.asarray(p.variance), jnp.asarray(CENTER), width).theta
 
     found = solve(jnp.asarray(p.values), jnp.asarray(p.path), jnp.asarray(1e4 * WIDTH))
     np.testing.assert_allclose(found, CENTER + bare, rtol=1e-5)
+
+
+@pytest.mark.parametrize("feedback", [still, answering])
+def test_rows_in_between_may_be_taken_out(feedback):
+    """Every second row observed nowhere: the shorter chain has the same likelihood, and the same derivatives."""
+    p = Problem(5, 2)
+    p.observed[:, 1::2] = False
+
+    @quick
+    def slopes(times, values, observed, path, G, variance, feedback):
+        theta, center, width = (jnp.asarray(a) for a in (THETA, CENTER, WIDTH))
+        link = weak.chain(drift, Data(times, values, observed), path, theta, center, width, feedback)
+
+        def both(G, variance):
+            short = weak.without_midpoints(link)
+            return weak.log_likelihood(link, G, variance), weak.log_likelihood(short, G, variance)
+
+        return both(G, variance), jax.jacrev(both, argnums=(0, 1))(G, variance)
+
+    parts = p.times, p.values, p.observed, p.path, p.G, p.variance, feedback(jnp.asarray(p.path))
+    (long, short), (of_long, of_short) = slopes(*(jnp.asarray(a) for a in parts))
+    assert float(short) == pytest.approx(float(long), rel=1e-12)
+    for one, other in zip(of_long, of_short, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("feedback", [still, answering])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_derivatives_are_those_of_the_dense_model(seed, feedback):
+    """In every entry of G and σ², against central differences in full matrices (step 1e-5: error about 1e-9)."""
+    p = Problem(seed, 2)
+
+    @quick
+    def slopes(times, values, observed, path, G, variance, feedback):
+        theta, center, width = (jnp.asarray(a) for a in (THETA, CENTER, WIDTH))
+        link = weak.chain(drift, Data(times, values, observed), path, theta, center, width, feedback)
+        return jax.grad(weak.log_likelihood, argnums=(1, 2))(link, G, variance)
+
+    parts = p.times, p.values, p.observed, p.path, p.G, p.variance, feedback(jnp.asarray(p.path))
+    found = np.concatenate([np.ravel(a) for a in slopes(*(jnp.asarray(a) for a in parts))])
+
+    def at(flat):
+        other = copy.copy(p)
+        other.G, other.variance = flat[:4].reshape(2, 2), flat[4:]
+        return Naive(other, feedback).log_likelihood()
+
+    here = np.concatenate([p.G.ravel(), p.variance])
+    naive = [(at(here + h) - at(here - h)) / 2e-5 for h in 1e-5 * np.eye(6)]
+    np.testing.assert_allclose(found, naive, rtol=1e-6, atol=1e-7)
 
 
 def test_padding_changes_nothing():
@@ -223,7 +273,7 @@ def test_the_divergence_leads_from_stratonovich_to_ito(seed):
     @quick
     def solve(rows, path):
         link = weak.chain(lambda x, theta: -theta[0] * x, rows, path, zero + 0.3, zero, wide, still(path))
-        refit = weak.solve(link, jnp.full((1, 1), g), jnp.full(1, 1e-10), zero, wide, (1, N + 1))
+        refit = weak.solve(link, jnp.full((1, 1), g), jnp.full(1, 1e-10), zero, wide)
         move = weak.divergence_move(lambda theta: -theta[0] + 0 * path[..., 0], rows, zero + 0.3, refit.covariance)
         return refit.theta[0], refit.covariance[0, 0], move[0]
 

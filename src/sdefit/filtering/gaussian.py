@@ -14,7 +14,8 @@ import jax.numpy as jnp
 
 from sdefit._types import Array, Bool, Float, Int, Scalar
 from sdefit.filtering.moments import Drift, Rule
-from sdefit.filtering.transition import dot, step
+from sdefit.filtering.transition import step
+from sdefit.linalg import dot
 
 
 class Observations(eqx.Module):

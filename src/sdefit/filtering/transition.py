@@ -12,16 +12,14 @@ this and not a Runge-Kutta step on the moments:
   moments are of second order in any case.
 """
 
-import functools
-import operator
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.lax import slice_in_dim
 
 from sdefit._types import Array, Float, Scalar
 from sdefit.filtering.moments import RULES, Drift, Rule, value_and_slope
+from sdefit.linalg import dot
 
 _NODES = (0.5 - 3**0.5 / 6, 0.5 + 3**0.5 / 6)
 # exp(hA) as a Taylor polynomial of degree 4 over h/2⁶, doubled six times: for ‖hA‖ ≤ ½ the relative
@@ -88,14 +86,3 @@ def affine(
 
     flow = jax.lax.fori_loop(0, _DOUBLINGS, double, (eye + dot(B, phi), short * dot(phi, b[:, None]), spread))
     return flow[0], flow[1][:, 0], flow[2]
-
-
-def dot(a: Float[Array, "n m"], b: Float[Array, "m k"]) -> Float[Array, "n k"]:
-    """The product of two small matrices, fast in a large batch.
-
-    A batched product would be one library call per lane, and a sum over a middle axis is compiled to
-    scalar code: outer products are neither. The barrier keeps the compiler from computing a product
-    again inside each product that uses it.
-    """
-    terms = (slice_in_dim(a, j, j + 1, axis=1) * slice_in_dim(b, j, j + 1, axis=0) for j in range(a.shape[1]))
-    return jax.lax.optimization_barrier(functools.reduce(operator.add, terms))

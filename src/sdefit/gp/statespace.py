@@ -32,7 +32,7 @@ class StateSpace(Solver):
     kernel: str = eqx.field(kw_only=True)
 
     def log_evidence(self, hyper: Hyper, data: Data) -> Scalar:
-        return kalman.run_filter(self._model(hyper, data.times), data.values, data.observed).log_likelihood
+        return kalman.log_likelihood(self._model(hyper, data.times), data.values, data.observed)
 
     def posterior(self, hyper: Hyper, data: Data) -> Posterior:
         model = self._model(hyper, data.times)

@@ -4,10 +4,10 @@ Given a path x̂ near the truth, dx = f(x, θ) dt + G dw is read as the linear m
 
     x(t) = x(t_1) + ∫ f(x̂, θ) ds + G w(t),    y = x + e,
 
-with f linearised in θ (and, with `feedback`, in x about x̂). θ joins the state vector under a wide Gaussian
-prior, so that one Kalman pass gives the marginal likelihood of (G, σ) with θ and x(t_1) integrated out (REML),
-the generalised least-squares θ with its covariance, and a better path. Several series are one chain: the state x
-starts anew at each, θ goes on.
+with f linearised in θ (and, with `feedback`, in x about x̂), under a wide Gaussian prior on θ. One Kalman filter of
+x − x̂ given θ, with a column of means for each parameter, tells how every innovation depends on θ: θ is then integrated
+out in closed form. That gives the marginal likelihood of (G, σ) with θ and x(t_1) integrated out (REML), the
+generalised least-squares θ with its covariance, and a better path.
 
 x̂ was smoothed, hence knows the future noise: the integrals are Stratonovich's, and rates come out
 too small. The remedy is the divergence term of the Onsager-Machlup functional, −½∫ div f(x̂, θ) ds, which
@@ -20,25 +20,28 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
+import jax.scipy.linalg as jsl
 
-from sdefit._types import Array, Bool, Float, Scalar, Theta, Times
-from sdefit.gp import kalman
+from sdefit._types import Array, Bool, Float, Scalar, Theta
 from sdefit.gp.latent import Data
+from sdefit.linalg import dot
 
 DriftOnPath = Callable[[Float[Array, "series times state"], Theta], Float[Array, "series times state"]]
 
 
 class Chain(eqx.Module):
-    """The linear model of one pass, but for G and σ, and the path it is a deviation from."""
+    """How the deviation of x from the path goes on from row to row, but for G and σ.
 
-    transition: Float[Array, "rows dim dim"]
-    gaps: Times
-    restart: Bool[Array, "rows"]
-    initial: Float[Array, "dim dim"]
-    reference: Float[Array, "rows state"]
-    values: Float[Array, "rows state"]
-    observed: Bool[Array, "rows state"]
+    d_n = carried d_{n−1} + push · (1, τ) + Σ_j kicks_j G w_j with standard normal w_j; τ is θ's deviation from the
+    center of its prior in widths. The first row starts anew, from the first observation give or take 1.
+    """
+
+    carried: Float[Array, "*rows state state"]
+    push: Float[Array, "*rows state columns"]
+    kicks: Float[Array, "*rows kicks state state"]
+    values: Float[Array, "*rows state"]  # observations less the path
+    observed: Bool[Array, "*rows state"]
+    path: Float[Array, "*rows state"]
 
 
 class Refit(eqx.Module):
@@ -64,26 +67,42 @@ def chain(
     `rows` has a leading axis of series; rows at which nothing is observed are there to follow the path. `feedback`
     is ∂f/∂x along the path, or 0 to leave f(x̂) as it is.
     """
-    series, times, K = path.shape
-    P = theta.size
-    gaps = jnp.diff(rows.times, axis=1)
+    gaps, eye = jnp.diff(rows.times, axis=1), jnp.eye(path.shape[-1], dtype=path.dtype)
     value, slope = drift(path, theta), jax.jacfwd(drift, argnums=1)(path, theta)
-    pushed = _trapezoid(gaps, value + slope @ (center - theta))
+    pushed = _trapezoid(gaps, value + slope @ (center - theta)) - jnp.diff(path, axis=1)
     moved = _trapezoid(gaps, slope * width[None, None, None, :])
     carried = _carried(gaps, feedback)
-    first = rows.values[:, :1]
-    reference = jax.vmap(_reference)(first[:, 0], path, pushed, carried)
-    eye = jnp.eye(P + K, dtype=path.dtype)
-    along = jnp.tile(eye[None, None], (series, times, 1, 1)).at[:, 1:, P:, :P].set(moved)
-    along = along.at[:, 1:, P:, P:].set(carried).at[:, 0, P:, P:].set(0.0)  # x starts anew with each series
+    root = jnp.sqrt(0.5 * gaps)[:, :, None, None]
+    kicks = jnp.stack([root * eye[None, None], root * carried], axis=2)
+    first = (rows.values - path)[:, :1, :, None]
+    push = jnp.concatenate([pushed[..., None], moved], axis=-1)
+    begin = jnp.concatenate([first, jnp.zeros_like(first, shape=(*first.shape[:-1], theta.size))], axis=-1)
     return Chain(
-        along.reshape(-1, P + K, P + K),
-        jnp.concatenate([jnp.zeros_like(gaps[:, :1]), gaps], axis=1).reshape(-1),
-        jnp.tile(jnp.arange(times) == 0, series),
-        eye,  # deviations of θ in widths of its prior; of x(t_1) from the first observation, in standard units
-        reference.reshape(-1, K),
-        rows.values.reshape(-1, K),
-        rows.observed.reshape(-1, K),
+        jnp.pad(carried, ((0, 0), (1, 0), (0, 0), (0, 0))),
+        jnp.concatenate([begin, push], axis=1),
+        jnp.pad(kicks, ((0, 0), (1, 0), (0, 0), (0, 0), (0, 0))),
+        rows.values - path,
+        rows.observed,
+        path,
+    )
+
+
+def without_midpoints(link: Chain) -> Chain:
+    """The same chain from every second row to the next: half as long, for what needs no path in between."""
+    first, second = (jax.tree.map(lambda a, i=i: a[:, i::2], link) for i in (1, 2))
+    turn = second.carried
+    push = turn @ first.push + second.push
+    kicks = jnp.concatenate([turn[:, :, None] @ first.kicks, second.kicks], axis=2)
+    begin = jax.tree.map(lambda a: a[:, :1], link)
+    none = jnp.zeros_like(kicks[:, :1])
+    every = jax.tree.map(lambda a: a[:, ::2], link)
+    return Chain(
+        jnp.concatenate([begin.carried, turn @ first.carried], axis=1),
+        jnp.concatenate([begin.push, push], axis=1),
+        jnp.concatenate([none, kicks], axis=1),
+        every.values,
+        every.observed,
+        every.path,
     )
 
 
@@ -94,48 +113,150 @@ def _carried(gaps: Float[Array, "series gaps"], feedback) -> Float[Array, "serie
     return jnp.linalg.solve(eye - half, eye + half)
 
 
-def _reference(first, path, pushed, carried):
-    """The path the chain deviates from: x̂ itself moved by what its increments lack of the integral of f."""
+class _Forward(eqx.Module):
+    """One series filtered, every mean and innovation as columns (for τ = 0, then what each τ_p adds)."""
 
-    def step(off, now):
-        carry, push, change = now
-        off = carry @ off + push - change
-        return off, off
-
-    begin = first - path[0]
-    _, off = jax.lax.scan(step, begin, (carried, pushed, jnp.diff(path, axis=0)))
-    return path + jnp.concatenate([begin[None], off])
+    predicted: Float[Array, "*rows state state"]
+    means: Float[Array, "*rows state columns"]
+    gains: Float[Array, "*rows state state"]  # 0 where not observed
+    precisions: Float[Array, "*rows state"]  # 1/innovation variance, 0 where not observed
+    innovations: Float[Array, "*rows state columns"]
 
 
-def linear_model(link: Chain, G: Float[Array, "state state"], variance: Float[Array, "state"]) -> kalman.LinearModel:
-    """The chain with its diffusion and noise."""
-    K = G.shape[0]
-    dim = link.initial.shape[0]
-    carried = link.transition[:, -K:, -K:] @ G[None]
-    half = 0.5 * link.gaps[:, None, None]
-    spread = half * ((G @ G.T)[None] + carried @ jnp.swapaxes(carried, 1, 2))
-    spread = jnp.where(link.restart[:, None, None], jnp.eye(K)[None], spread)
-    process = jnp.zeros((link.gaps.size, dim, dim), G.dtype).at[:, -K:, -K:].set(spread)
-    observe = np.zeros((K, dim))
-    observe[np.arange(K), dim - K + np.arange(K)] = 1
-    return kalman.LinearModel(link.transition, process, link.initial, jnp.asarray(observe, G.dtype), variance)
+class _Later(eqx.Module):
+    """What later observations say of each predicted deviation and of the noise of each observation."""
+
+    pull: Float[Array, "*rows state columns"]
+    information: Float[Array, "*rows state state"]
+    noise_pull: Float[Array, "*rows state columns"]
+    noise_information: Float[Array, "*rows state"]
+
+
+class _Told(eqx.Module):
+    """What all innovations together say of τ: its mean and precision, and the log-likelihood without it."""
+
+    tau: Theta
+    root: Float[Array, "params params"]  # lower Cholesky factor of the precision
+    log_likelihood: Scalar
+
+    @property
+    def weights(self) -> Float[Array, "columns"]:
+        return jnp.concatenate([jnp.ones_like(self.tau, shape=1), self.tau])
+
+    @property
+    def covariance(self) -> Float[Array, "params params"]:
+        return jsl.cho_solve((self.root, True), jnp.eye(self.tau.size, dtype=self.tau.dtype))
+
+    @property
+    def products(self) -> Float[Array, "columns columns"]:
+        """E[w wᵀ] of w = (1, τ)."""
+        return jnp.pad(self.covariance, ((1, 0), (1, 0))) + self.weights[:, None] * self.weights[None, :]
+
+
+def _forward(link: Chain, spread: Float[Array, "times state state"], variance: Float[Array, "state"]) -> _Forward:
+    """The filter of one series."""
+
+    def step(carry, now):
+        means, cov = carry
+        carried, push, spread, values, observed = now
+        means = dot(carried, means) + push
+        cov = dot(dot(carried, cov), carried.T) + spread
+        start, gains, precisions, innovations = (cov, means), [], [], []
+        for k in range(variance.size):
+            column = cov[:, k]
+            precision = jnp.where(observed[k], 1 / (column[k] + variance[k]), 0.0)
+            gains.append(precision * column)
+            precisions.append(precision)
+            innovations.append((-means[k]).at[0].add(values[k]))
+            means = means + gains[k][:, None] * innovations[k][None, :]
+            cov = cov - gains[k][:, None] * column[None, :]
+        return (means, cov), _Forward(*start, *(jnp.stack(a) for a in (gains, precisions, innovations)))
+
+    begin = jnp.zeros_like(link.push[0]), jnp.zeros_like(link.carried[0])
+    return jax.lax.scan(step, begin, (link.carried, link.push, spread, link.values, link.observed))[1]
+
+
+def _look_back(link: Chain, done: _Forward) -> _Later:
+    """The disturbance smoother of one series."""
+
+    def step(carry, now):
+        pull, information = carry
+        carried, gains, precisions, innovations = now
+        pulls, informations = [], []
+        for k in reversed(range(precisions.size)):
+            turned = dot(gains[k][None, :], information)[0]
+            pulls.insert(0, precisions[k] * innovations[k] - dot(gains[k][None, :], pull)[0])
+            informations.insert(0, precisions[k] + turned @ gains[k])
+            pull = pull.at[k].add(pulls[0])
+            information = information.at[k].add(-turned).at[:, k].add(-turned).at[k, k].add(informations[0])
+        out = _Later(pull, information, jnp.stack(pulls), jnp.stack(informations))
+        return (dot(carried.T, pull), dot(dot(carried.T, information), carried)), out
+
+    begin = jnp.zeros_like(link.push[0]), jnp.zeros_like(link.carried[0])
+    rows = link.carried, done.gains, done.precisions, done.innovations
+    return jax.lax.scan(step, begin, rows, reverse=True)[1]
+
+
+def _told(done: _Forward) -> _Told:
+    columns = done.innovations.shape[-1]
+    e, precision = done.innovations.reshape(-1, columns), done.precisions.reshape(-1)
+    products = e.T @ (precision[:, None] * e)
+    root = jnp.linalg.cholesky(jnp.eye(columns - 1, dtype=e.dtype) + products[1:, 1:])
+    tau = -jsl.cho_solve((root, True), products[1:, 0])
+    log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(root)))
+    scatter = jnp.sum(jnp.where(precision > 0, jnp.log(2 * jnp.pi / jnp.where(precision > 0, precision, 1.0)), 0.0))
+    return _Told(tau, root, -0.5 * (scatter + products[0, 0] + products[0, 1:] @ tau + log_det))
+
+
+def _spread(link: Chain, G: Float[Array, "state state"]) -> Float[Array, "series times state state"]:
+    """The variance that each row adds; in the first one that of x(t_1)."""
+    arms = link.kicks @ G[None, None, None]
+    spread = jnp.einsum("snjab,snjcb->snac", arms, arms)
+    return spread.at[:, 0].set(jnp.eye(G.shape[0], dtype=G.dtype)[None])
 
 
 def log_likelihood(link: Chain, G: Float[Array, "state state"], variance: Float[Array, "state"]) -> Scalar:
-    """The likelihood of G and σ with θ and x(t_1) integrated out."""
-    model = linear_model(link, G, variance)
-    return kalman.run_filter(model, link.values - link.reference, link.observed).log_likelihood
+    """The likelihood of G and σ² with θ and x(t_1) integrated out. The chain is taken as a constant."""
+    return _marginal(link, _spread(link, G), variance)
 
 
-def solve(link: Chain, G, variance, center: Theta, width: Theta, shape: tuple[int, int]) -> Refit:
-    """θ and the path given G and σ; `shape` is (series, times)."""
-    model, P, K = linear_model(link, G, variance), center.size, G.shape[0]
-    done = kalman.run_filter(model, link.values - link.reference, link.observed)
-    mean, cov = kalman.smooth(model, done)
-    std = jnp.sqrt(jnp.maximum(jnp.diagonal(cov[:, P:, P:], axis1=1, axis2=2), 0.0))
-    covariance = width[:, None] * cov[-1, :P, :P] * width[None, :]
-    path = (mean[:, P:] + link.reference).reshape(*shape, K)
-    return Refit(center + width * mean[-1, :P], covariance, path, std.reshape(*shape, K))
+@jax.custom_vjp
+def _marginal(link: Chain, spread, variance) -> Scalar:
+    return _told(_filter_all(link, spread, variance)).log_likelihood
+
+
+def _filter_all(link: Chain, spread, variance) -> _Forward:
+    return jax.vmap(_forward, in_axes=(0, 0, None))(link, spread, variance)
+
+
+def _marginal_forward(link: Chain, spread, variance):
+    done = _filter_all(link, spread, variance)
+    told = _told(done)
+    return told.log_likelihood, (link, done, told)
+
+
+def _marginal_back(saved, weight):
+    """By Fisher's identity: the derivative given τ, as in `kalman.log_likelihood`, averaged over what is known of τ."""
+    link, done, told = saved
+    later, products = jax.vmap(_look_back)(link, done), told.products
+    spread = (later.pull @ products) @ jnp.swapaxes(later.pull, -1, -2) - later.information
+    noise = jnp.sum((later.noise_pull @ products) * later.noise_pull, axis=-1) - later.noise_information
+    return None, 0.5 * weight * spread, 0.5 * weight * jnp.sum(noise, axis=(0, 1))
+
+
+_marginal.defvjp(_marginal_forward, _marginal_back)
+
+
+def solve(link: Chain, G: Float[Array, "state state"], variance: Float[Array, "state"], center: Theta, width: Theta):
+    """The `Refit` given G and σ²: θ and the path."""
+    done = _filter_all(link, _spread(link, G), variance)
+    told, later = _told(done), jax.vmap(_look_back)(link, done)
+    columns = done.means + done.predicted @ later.pull
+    path = link.path + columns @ told.weights
+    own = done.predicted - done.predicted @ later.information @ done.predicted
+    shared = jnp.sum((columns[..., 1:] @ told.covariance) * columns[..., 1:], axis=-1)
+    std = jnp.sqrt(jnp.maximum(jnp.diagonal(own, axis1=-2, axis2=-1) + shared, 0.0))
+    return Refit(center + width * told.tau, width[:, None] * told.covariance * width[None, :], path, std)
 
 
 def divergence_move(

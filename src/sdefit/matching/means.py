@@ -7,9 +7,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from sdefit._types import Array, Float, Key, Scalar, Theta
+from sdefit._types import Array, Float, Int, Key, Scalar, Theta
 from sdefit.dynamics.parameters import Bounds
 from sdefit.optimise import minimise
+
+_LITTLE = 1e-7  # share of the mean square residual that is next to nothing
+_PATIENCE = 20  # steps after which a search must not be behind one that is done
 
 Residual = Callable[[Theta], Float[Array, "residuals"]]
 
@@ -64,8 +67,20 @@ def spread_starts(bounds: Bounds, scales: Theta, start: Theta, starts: int, key:
 
 
 def match_means(residual: Residual, starts: Float[Array, "starts params"], iterations: int = 80) -> Matched:
-    """The least-squares θ over all starts, by Levenberg-Marquardt; closed form in one step where f is linear."""
-    found = jax.vmap(lambda u: _levenberg(residual, u, iterations))(starts)
+    """The least-squares θ over all starts, by Levenberg-Marquardt; closed form in one step where f is linear.
+
+    A search is done when two steps running bring next to nothing, and is given up when after some steps it is still
+    behind one that is done.
+    """
+
+    def advance(all_starts: _Here) -> _Here:
+        here = jax.vmap(lambda here: _look(residual, here))(all_starts)
+        best = jnp.min(jnp.where(here.quiet >= 2, here.square, jnp.inf))
+        behind = (here.steps >= _PATIENCE) & (here.square > best)
+        return eqx.tree_at(lambda h: h.quiet, here, jnp.where(behind, 2, here.quiet))
+
+    begin = jax.vmap(_begin)(starts)
+    found = jax.lax.while_loop(lambda h: jnp.any((h.quiet < 2) & (h.steps < iterations)), advance, begin)
     best = jnp.argmin(jnp.where(jnp.isfinite(found.square), found.square, jnp.inf))
     here = jax.tree.map(lambda a: a[best], found)
     return Matched(here.u, here.hessian, here.square)
@@ -94,24 +109,37 @@ def informed_scales(near: Matched, bounds: Bounds, scales: Theta, local: Theta, 
 class _Here(eqx.Module):
     """A point with its mean square residual and that one's Gauss-Newton gradient and Hessian (each halved)."""
 
-    u: Theta
-    square: Scalar
-    gradient: Theta
-    hessian: Float[Array, "params params"]
-    damping: Scalar
+    u: Float[Array, "*starts params"]
+    square: Float[Array, "*starts"]
+    gradient: Float[Array, "*starts params"]
+    hessian: Float[Array, "*starts params params"]
+    damping: Float[Array, "*starts"]
+    quiet: Int[Array, "*starts"]  # steps running that brought next to nothing
+    steps: Int[Array, "*starts"]
 
 
-def _levenberg(residual: Residual, u: Theta, iterations: int) -> _Here:
-    def look(here: _Here, _):
-        matrix = here.hessian + jnp.diag(here.damping * jnp.diagonal(here.hessian) + 1e-30)
-        u = here.u - jnp.linalg.solve(matrix, here.gradient)
-        r, slope = residual(u), jax.jacfwd(residual)(u)
-        good = jnp.mean(r**2) < here.square  # False for NaN
-        damping = jnp.clip(jnp.where(good, here.damping / 9, here.damping * 4), 1e-12, 1e12)
-        new = _Here(u, jnp.mean(r**2), slope.T @ r / r.size, slope.T @ slope / r.size, damping)
-        stay = eqx.tree_at(lambda h: h.damping, here, damping)
-        return jax.tree.map(lambda a, b: jnp.where(good, a, b), new, stay), None
+def _begin(u: Theta) -> _Here:
+    """Before the first look the point is infinitely bad and the step is 0."""
+    P, none = u.size, jnp.array(0, jnp.int32)
+    return _Here(u, jnp.array(jnp.inf), jnp.zeros(P), jnp.eye(P), jnp.array(1e-2), none, none)
 
-    P = u.size  # before the first look the point is infinitely bad and the step is 0
-    begin = _Here(u, jnp.array(jnp.inf), jnp.zeros(P), jnp.eye(P), jnp.array(1e-2))
-    return jax.lax.scan(look, begin, None, length=iterations)[0]
+
+def _look(residual: Residual, here: _Here) -> _Here:
+    def twice(u):
+        r = residual(u)
+        return r, r
+
+    matrix = here.hessian + jnp.diag(here.damping * jnp.diagonal(here.hessian) + 1e-30)
+    u = here.u - jnp.linalg.solve(matrix, here.gradient)
+    slope, r = jax.jacfwd(twice, has_aux=True)(u)
+    square = jnp.mean(r**2)
+    good = square < here.square  # False for NaN
+    damping = jnp.clip(jnp.where(good, here.damping / 9, here.damping * 4), 1e-12, 1e12)
+    still = ~good & (here.damping > 1e8) | (here.square - square < _LITTLE * here.square) & good
+    quiet = jnp.where(still, here.quiet + 1, 0)
+    new = _Here(u, square, slope.T @ r / r.size, slope.T @ slope / r.size, damping, quiet, here.steps)
+    stay = eqx.tree_at(lambda h: (h.damping, h.quiet), here, (damping, quiet))
+    kept = jax.tree.map(lambda a, b: jnp.where(good, a, b), new, stay)
+    done = (here.quiet >= 2) & (here.steps > 0)
+    kept = eqx.tree_at(lambda h: h.steps, kept, here.steps + 1)
+    return jax.tree.map(lambda a, b: jnp.where(done, a, b), here, kept)
