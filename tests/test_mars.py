@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from contract import KEY, TIMES, fit_or_refusal, is_finite, ou_series, quick, relaxing
-from sdefit import methods
 from sdefit.data import Series
 from sdefit.dynamics.equations import equations
 from sdefit.dynamics.parameters import fixed, interval, positive, real
@@ -329,7 +328,3 @@ def test_a_model_without_free_parameters_is_refused():
     model = equations("dx = rate*(1 - x)", params={"rate": fixed(0.8)})
     with pytest.raises(ModelError, match="MaRS needs one or more free parameters, but all are fixed"):
         fit(model, ou_series(1), METHOD, key=KEY)
-
-
-def test_it_is_the_default():
-    assert methods.get(methods.DEFAULT) is MaRS

@@ -32,6 +32,7 @@ class Code(enum.IntEnum):
     DRIFT_NOT_FINITE = 2
     NOT_TOLD = 3
     NOT_FINITE = 4
+    DEAD_CRITIC = 5
 
 
 STATUS = {
@@ -55,6 +56,11 @@ STATUS = {
         "not_finite",
         "The estimate is not a finite number.",
         "Rescale the data, give bounds and start values, or try another method.",
+    ),
+    Code.DEAD_CRITIC: Status(
+        "dead_critic",
+        "The critic died or exploded, and so did those that took its place.",
+        "Use sf.MaRS(), which needs no critic, or try another key, a smaller critic_rate or a larger clip.",
     ),
 }
 

@@ -1,6 +1,7 @@
 """What MaRS and AReS share: the latent Gaussian process, the two roads to ż, and the weak-form refit."""
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
@@ -12,7 +13,9 @@ from sdefit import gp
 from sdefit._types import Array, Bool, Float, Key, Scalar, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.diffusion import DiffusionShape, even_scale
+from sdefit.dynamics.parameters import Bounds
 from sdefit.dynamics.sde import SDE
+from sdefit.errors import ModelError
 from sdefit.gp import weak
 from sdefit.gp.evidence import noise_prior
 from sdefit.matching import means
@@ -35,6 +38,28 @@ class LatentSettings(Protocol):
     evidence_starts: int
     iterations: int
     jitter: float
+
+
+def check_settings(name: str, settings: LatentSettings, least: dict[str, int], above: tuple[str, ...] = ()) -> None:
+    """Refuse, in one line, settings that are no whole number of at least so much, or no number above 0."""
+    gp.get_kernel(settings.kernel)
+    for word, lowest in least.items():
+        number = getattr(settings, word)
+        if not (isinstance(number, int) and not isinstance(number, bool) and number >= lowest):
+            raise ModelError(f"{name}: {word} must be a whole number of at least {lowest}, not {number!r}")
+    if settings.samples % 2:
+        raise ModelError(f"{name}: samples must be even (half mirror the other half), not {settings.samples}")
+    for word in ("rate", "jitter", *above):
+        number = getattr(settings, word)
+        usable = isinstance(number, int | float) and 0 < number < math.inf
+        if not usable and not (number is None and word in ("rate", "clip")):
+            raise ModelError(f"{name}: {word} must be a number above 0, not {number!r}")
+
+
+def check_free(name: str, model: SDE) -> None:
+    """Refuse a model in which every parameter is fixed: matching would have nothing to match with."""
+    if not model.free:
+        raise ModelError(f"{name} needs one or more free parameters, but all are fixed; give one a range: sf.real()")
 
 
 class Roads(eqx.Module):
@@ -146,6 +171,41 @@ def _size(dz, weight) -> Scalar:
     return jnp.sqrt(jnp.mean(jnp.where(weight[..., None], dz, 0.0) ** 2))
 
 
+class Warm(eqx.Module):
+    """Where the means of both roads agree, and coordinates v about there in which no unit is left."""
+
+    begin: Theta  # the first of the starts
+    u: Theta
+    root: Float[Array, "params params"]
+    scales: Theta
+    bounds: Bounds = eqx.field(static=True)
+
+    def theta(self, v: Theta) -> Theta:
+        """θ at v: the mean square residual grows by its own size from v = 0 to |v| = 1."""
+        return self.bounds.constrain(self.u + jax.scipy.linalg.solve_triangular(self.root.T, v, lower=False))
+
+
+def warm_start(model: SDE, roads: Roads, drift: PathDrift, start: Theta, starts: int, key: Key) -> Warm:
+    """θ at which the means of both roads agree best, from several starts, and the natural scales of θ there."""
+    weight, bounds = roads.weight, model.bounds
+    x, dz = jnp.mean(roads.x, axis=0), jnp.mean(roads.dz, axis=0)
+    scales = scales_of(drift, x, dz, weight, len(model.free))
+
+    def residual(u):
+        gap = jnp.mean(roads.model(drift, bounds.constrain(u)), axis=0) - dz
+        return jnp.where(weight[..., None], gap, 0.0).ravel()
+
+    begin = means.spread_starts(bounds, scales, start, starts, key)
+    near = means.match_means(residual, begin)
+    local = local_scales(drift, x, dz, weight, bounds.constrain(near.u))
+    rows = jnp.sum(weight) * float(dz.shape[-1])  # of residuals: rows of padding are none
+    scales = means.informed_scales(near, bounds, scales, local, rows)
+    # Coordinates in which the mean square residual is round: the search then needs no units.
+    curvature = near.curvature / (near.mean_square + 1e-300)
+    ridge = 1e-9 * jnp.diag(jnp.diagonal(curvature)) + 1e-300 * jnp.eye(near.u.size)
+    return Warm(bounds.constrain(begin[0]), near.u, jnp.linalg.cholesky(curvature + ridge), scales, bounds)
+
+
 def refine(
     model: SDE,
     pool: Pool,
@@ -160,29 +220,39 @@ def refine(
     problem = _Refit(model, pool, evidence, data_with_midpoints(pool), *_prior(model, scales))
     K = evidence.states
 
-    def one(carry, last):
+    def one(carry, now: _Pass):
         theta, path, v = carry
-        v, converged = problem.noise(theta, path, v, last)
-        fit, moved = problem.solve(theta, path, v, last)
-        return (jnp.where(last, theta, moved), fit.path, v), (fit, converged)
+        path = jnp.where(now.anew, begin, path)
+        v, converged = problem.noise(theta, path, v, now)
+        fit, moved = problem.solve(theta, path, v, now.answer)
+        return (jnp.where(now.answer, theta, moved), fit.path, v), (fit, converged)
 
     # A matched θ far outside the prior is one the draws could not tell: linearising there would lose a pass or two.
     theta = jnp.clip(theta, problem.center - problem.width, problem.center + problem.width)
-    begin = theta, path, u[2 * K : 3 * K + evidence.diffusion.size]
-    (theta, _, v), (fits, converged) = jax.lax.scan(one, begin, _last_of(passes))
+    begin, v = path, u[2 * K : 3 * K + evidence.diffusion.size]
+    (theta, _, v), (fits, converged) = jax.lax.scan(one, (theta, path, v), _passes(passes))
     G, noise = problem.spread(v)
-    # The very path that is found again when it is asked for at other times.
-    mean, std = problem.settle(theta, path, G, noise, passes)
-    return Refined(theta, fits.covariance[-2], G, noise, mean, std, converged[-1])
+    mean, std = fits.path[-1][:, ::2], fits.std[-1][:, ::2]
+    return Refined(theta, fits.covariance[passes - 1], G, noise, mean, std, converged[passes])
 
 
-def _last_of(passes: int) -> Bool[Array, "passes"]:
-    """True for the last of `passes` + 1 passes, in which θ stays and the drift also answers to the path.
+class _Pass(eqx.Module):
+    """What a pass does: look for G and σ or not, let the drift answer to the path, begin the path anew."""
+
+    search: Bool[Array, "*passes"]
+    answer: Bool[Array, "*passes"]
+    anew: Bool[Array, "*passes"]
+
+
+def _passes(passes: int) -> _Pass:
+    """`passes` for θ; one more for G and σ, in which θ stays and the drift also answers to the path; then the path.
 
     For θ the plain integral of f(x̂) does better: what the linear answer adds in efficiency it loses in steep
-    drifts. G and σ need the answer, or G takes up what f(x) − f(x̂) adds to the increments.
+    drifts. G and σ need the answer, or G takes up what f(x) − f(x̂) adds to the increments. The last `passes` find the
+    very path that is found again, by `refined_path`, when it is asked for at other times.
     """
-    return jnp.arange(passes + 1) == passes
+    count = jnp.arange(2 * passes + 1)
+    return _Pass(count <= passes, count >= passes, count == passes + 1)
 
 
 def unrefined(evidence: gp.Evidence, hyper: gp.Hyper, pool: Pool, theta: Theta, converged: Bool[Array, ""]) -> Refined:
@@ -226,16 +296,17 @@ class _Refit(eqx.Module):
         K = self.evidence.states
         return self.evidence.diffusion.matrix(v[K:], self.evidence.even), jnp.exp(v[:K])
 
-    def noise(self, theta: Theta, path, v, answer) -> tuple[Array, Array]:
+    def noise(self, theta: Theta, path, v, now: _Pass) -> tuple[Array, Array]:
         """The coordinates of G and σ of highest likelihood, θ integrated out."""
-        link, levels = self._chain(theta, path, answer), gp.noise_levels(data_of(self.pool))
+        link = weak.without_midpoints(self._chain(theta, path, now.answer))
+        levels = gp.noise_levels(data_of(self.pool))
 
         def loss(v):
             G, noise = self.spread(v)
             prior = noise_prior(jnp.log(noise), G, levels, self.evidence.width_G, self.evidence.width_noise)
             return prior - weak.log_likelihood(link, G, self._variance(noise))
 
-        found = minimise(loss, v, iterations=100, tolerance=1e-4)
+        found = minimise(loss, v, iterations=100, tolerance=1e-4, search=now.search)
         return found.x, found.converged
 
     def solve(self, theta: Theta, path, v, answer) -> tuple[weak.Refit, Theta]:
@@ -249,9 +320,7 @@ class _Refit(eqx.Module):
 
     def given(self, theta: Theta, path, G, noise, answer) -> weak.Refit:
         """θ and the path at known G and σ."""
-        series, times = self.rows.times.shape
-        shape = series, times
-        return weak.solve(self._chain(theta, path, answer), G, self._variance(noise), self.center, self.width, shape)
+        return weak.solve(self._chain(theta, path, answer), G, self._variance(noise), self.center, self.width)
 
     def settle(self, theta: Theta, path, G, noise, passes: int) -> tuple[Array, Array]:
         """The path without its midpoints, and its spread, after solving along it again and again."""

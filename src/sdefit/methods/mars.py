@@ -1,6 +1,6 @@
 """MaRS: θ by making two distributions of ż agree in maximum mean discrepancy."""
 
-import math
+import dataclasses
 from typing import ClassVar
 
 import equinox as eqx
@@ -12,24 +12,25 @@ from sdefit import gp
 from sdefit._types import Array, Bool, Key, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
-from sdefit.errors import ModelError
-from sdefit.matching import means, mmd
-from sdefit.methods._base import Method
+from sdefit.matching import mmd
+from sdefit.methods._base import Information, Method
 from sdefit.methods._latent import (
     PathDrift,
     Roads,
+    check_free,
+    check_settings,
     condition,
     data_of,
     data_with_midpoints,
     draw_roads,
     evidence_of,
     figure_samples,
-    local_scales,
     path_drift,
     refine,
     refined_path,
     scales_of,
     unrefined,
+    warm_start,
 )
 from sdefit.optimise import minimise
 from sdefit.result import Code, Estimate
@@ -77,19 +78,8 @@ class MaRS(Method):
     )
 
     def __post_init__(self) -> None:
-        gp.get_kernel(self.kernel)
         least = {"samples": 4, "starts": 1, "passes": 0, "evidence_starts": 1, "iterations": 1, "adam_steps": 0}
-        for word, lowest in least.items():
-            number = getattr(self, word)
-            if not (isinstance(number, int) and not isinstance(number, bool) and number >= lowest):
-                raise ModelError(f"MaRS: {word} must be a whole number of at least {lowest}, not {number!r}")
-        if self.samples % 2:
-            raise ModelError(f"MaRS: samples must be even (half mirror the other half), not {self.samples}")
-        for word in ("rate", "jitter", "learning_rate"):
-            number = getattr(self, word)
-            usable = isinstance(number, int | float) and 0 < number < math.inf
-            if not usable and not (number is None and word == "rate"):
-                raise ModelError(f"MaRS: {word} must be a number above 0, not {number!r}")
+        check_settings("MaRS", self, least, ("learning_rate",))
 
     @classmethod
     def paper(cls, kernel: str = "rbf", adam_steps: int = 2000) -> "MaRS":
@@ -101,9 +91,7 @@ class MaRS(Method):
         return cls(kernel, samples=256, passes=0, rate=1.0, evidence_starts=3, adam_steps=adam_steps)
 
     def check(self, model: SDE, pool: Pool) -> None:
-        """Refuse a model in which every parameter is fixed: matching would have nothing to match with."""
-        if not model.free:
-            raise ModelError("MaRS needs one or more free parameters, but all are fixed; give one a range: sf.real()")
+        check_free("MaRS", model)
 
     def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
         """θ, G, σ and the path, in the order of the paper and then the refit."""
@@ -145,40 +133,28 @@ class MaRS(Method):
         path = jax.vmap(evidence.solver.posterior, in_axes=(None, 0))(evidence.hyper(u), data_of(pool))
         return path.x, path.std
 
+    def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:
+        return dataclasses.replace(self, starts=1).estimate(model, pool, near.theta, key)
+
+    def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information:
+        """The covariance of θ from the refit; nothing of G and σ."""
+        P, K = len(model.free), len(model.states)
+        unknown = jnp.full((P + K * K + K,) * 2, jnp.nan)
+        return Information(unknown.at[:P, :P].set(estimate.hyper["covariance"]))
+
     def _match(self, model: SDE, roads: Roads, drift: PathDrift, start: Theta, key: Key) -> "_Matched":
         """θ at which the two roads agree: in their means first, then in MMD, with the draws held fixed."""
-        data, weight = roads.vectors(roads.dz), roads.weight
-        x, dz = jnp.mean(roads.x, axis=0), jnp.mean(roads.dz, axis=0)
-        scales = scales_of(drift, x, dz, weight, len(model.free))
-
-        def residual(u):
-            gap = jnp.mean(roads.model(drift, model.bounds.constrain(u)), axis=0) - dz
-            return jnp.where(weight[..., None], gap, 0.0).ravel()
-
-        starts = means.spread_starts(model.bounds, scales, start, self.starts, key)
-        near = means.match_means(residual, starts)
-        local = local_scales(drift, x, dz, weight, model.bounds.constrain(near.u))
-        rows = jnp.sum(weight) * float(dz.shape[-1])  # of residuals: rows of padding are none
-        scales = means.informed_scales(near, model.bounds, scales, local, rows)
-        # Coordinates in which the mean square residual is round: the search then needs no units.
-        P = near.u.size
-        curvature = near.curvature / (near.mean_square + 1e-300)
-        ridge = 1e-9 * jnp.diag(jnp.diagonal(curvature)) + 1e-300 * jnp.eye(P)
-        root = jnp.linalg.cholesky(curvature + ridge)
-
-        def theta_at(v):
-            return model.bounds.constrain(near.u + jax.scipy.linalg.solve_triangular(root.T, v, lower=False))
-
-        first = roads.vectors(roads.model(drift, theta_at(jnp.zeros(P))))
+        warm = warm_start(model, roads, drift, start, self.starts, key)
+        data, zero = roads.vectors(roads.dz), jnp.zeros(len(model.free))
+        first = roads.vectors(roads.model(drift, warm.theta(zero)))
         length = mmd.median_length(data, first)
 
         def loss(v):
-            other = roads.vectors(roads.model(drift, theta_at(v)))
+            other = roads.vectors(roads.model(drift, warm.theta(v)))
             return self.samples * mmd.mmd_squared(data, other, length, paired=True)
 
-        found = minimise(loss, jnp.zeros(P), iterations=self.iterations, tolerance=1e-4)
-        begin = model.bounds.constrain(starts[0])
-        return _Matched(begin, theta_at(found.x), scales, found.values / self.samples, found.converged)
+        found = minimise(loss, zero, iterations=self.iterations, tolerance=1e-4)
+        return _Matched(warm.begin, warm.theta(found.x), warm.scales, found.values / self.samples, found.converged)
 
     def _match_fresh(
         self,

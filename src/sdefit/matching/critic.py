@@ -1,0 +1,234 @@
+"""A Wasserstein critic, and the game in which θ moves until the critic cannot tell the model from the data.
+
+The critic is a small network in single precision: its answers only steer θ, and more digits would double the cost.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from sdefit._types import Array, Bool, Float, Int, Key, Scalar, Theta
+
+WIDTHS = (256, 128)  # nodes of the two hidden layers, as in the paper
+WINDOW = 25  # steps of θ in one window; at the end of each the game is looked at
+_LEAK = 0.2  # slope of a node below 0: without one a node that is off for every sample stays off
+_FLAT = 1e-9  # a critic less steep than this is dead; a working one has a slope near 1, or 1e-4 with clipped weights
+_STEEP = 1e3  # and one steeper than this has exploded
+
+Samples = Float[Array, "samples dim"]
+
+
+class Critic(eqx.Module):
+    """A network C with two hidden layers and one output."""
+
+    weights: tuple[Float[Array, "dim wide"], Float[Array, "wide narrow"], Float[Array, "narrow"]]
+    biases: tuple[Float[Array, "wide"], Float[Array, "narrow"]]
+
+    def __call__(self, x: Samples) -> Float[Array, "samples"]:
+        """C(x) for every sample."""
+        for weight, bias in zip(self.weights[:2], self.biases, strict=True):
+            x = jax.nn.leaky_relu(x @ weight + bias[None, :], _LEAK)
+        return x @ self.weights[2]
+
+
+def new_critic(dim: int, live: Scalar, key: Key) -> Critic:
+    """A critic with random weights for samples of which `live` of the `dim` entries are more than padding.
+
+    The weights of an entry depend on its place alone, so that padding behind it changes nothing.
+    """
+    first, second, third = jax.random.split(key, 3)
+    wide, narrow = WIDTHS
+
+    def row(n: Int[Array, ""]):
+        return jax.random.normal(jax.random.fold_in(first, n), (wide,), jnp.float32)
+
+    inputs = jax.vmap(row)(jnp.arange(dim)) / jnp.sqrt(live).astype(jnp.float32)
+    hidden = jax.random.normal(second, (wide, narrow), jnp.float32) / wide**0.5
+    output = jax.random.normal(third, (narrow,), jnp.float32) / narrow**0.5
+    return Critic((inputs, hidden, output), (jnp.zeros(wide, jnp.float32), jnp.zeros(narrow, jnp.float32)))
+
+
+def gap(critic: Critic, data: Samples, model: Samples) -> Scalar:
+    """Mean of C over the data less its mean over the model.
+
+    Of all C with slope 1 the largest gap is the Wasserstein-1 distance.
+    """
+    return jnp.mean(critic(data)) - jnp.mean(critic(model))
+
+
+def slopes(critic: Critic, x: Samples) -> Samples:
+    """The gradient of C at every sample."""
+    return jax.grad(lambda x: jnp.sum(critic(x)))(x)
+
+
+def steepness(slope: Samples) -> Float[Array, "samples"]:
+    """The length of each gradient."""
+    return jnp.sqrt(jnp.sum(slope**2, axis=1) + 1e-30)  # at 0 the root has no derivative
+
+
+class Board(NamedTuple):
+    """What is played with: the i-th batch of the data's samples, and of the model's at θ."""
+
+    data: Callable[[Int[Array, ""]], Samples]
+    model: Callable[[Int[Array, ""], Theta], Samples]
+
+
+class Rules(NamedTuple):
+    """How the game is played.
+
+    - `penalty`: weight of max(slope − 1, 0)², which keeps the critic's slope at 1 or below; 0 for none.
+    - `clip`: the largest size of any of the critic's numbers, or None.
+    - `critic_rate`, `rate`: learning rates of Adam, for the critic and for θ; the latter falls as one over the number
+      of windows, unless `tolerance` is 0.
+    - `critic_steps`: steps of the critic before each of θ.
+    - `steps`: the most steps of θ, played in whole windows.
+    - `wait`: how many of them θ stays where it is, while the critic learns.
+    - `tolerance`: the game is over when the mean of θ over a window is this near to that over the one before, in every
+      coordinate, and θ is the mean over both. With 0 all steps are played, and θ is the last.
+    - `restarts`: how often a critic that died or exploded is replaced.
+    """
+
+    penalty: float
+    clip: float | None
+    critic_rate: float
+    rate: float
+    critic_steps: int
+    steps: int
+    wait: int
+    tolerance: float
+    restarts: int
+
+
+class Outcome(eqx.Module):
+    """Where θ ended; after each step θ and the critic's distance, NaN beyond the last; the critic, and how it fared."""
+
+    theta: Theta
+    critic: Critic
+    path: Float[Array, "steps params"]
+    distances: Float[Array, "steps"]
+    converged: Bool[Array, ""]
+    alive: Bool[Array, ""]
+    restarts: Int[Array, ""]
+
+
+def play(board: Board, theta: Theta, new: Callable[[Key], Critic], rules: Rules, key: Key) -> Outcome:
+    """θ at which the Wasserstein-1 distance between data and model is least, from a start; Algorithm 2 of the paper.
+
+    `new` makes a critic. One that dies or explodes is replaced, and the game begins again; when that was of no use,
+    the outcome is not `alive` and its θ is the start.
+    """
+    new_key, step_key = jax.random.split(key)
+    optimisers = _optimisers(rules)
+
+    def begin(restarts) -> _Game:
+        critic: Any = new(jax.random.fold_in(new_key, restarts))  # optax knows no type for a module
+        states = optimisers[0].init(critic), optimisers[1].init(theta)
+        return _Game(critic, theta, *states, jnp.zeros((), jnp.int32))
+
+    def advance(s: _Match) -> _Match:
+        game, (path, distances, slope) = jax.lax.scan(
+            lambda game, _: _step(board, rules, optimisers, game, step_key), s.game, None, length=WINDOW
+        )
+        finite = jnp.all(jnp.isfinite(distances)) & jnp.all(jnp.isfinite(game.theta))
+        sick = ~finite | (slope[-1] < _FLAT) | (slope[-1] > _STEEP)
+        again = sick & (s.restarts < rules.restarts)
+        game = jax.tree.map(lambda a, b: jnp.where(again, a, b), begin(s.restarts + 1), game)
+        moved = jnp.max(jnp.abs(jnp.mean(path, axis=0) - jnp.mean(s.path[s.window - 1], axis=0)))
+        settled = ~sick & (s.window * WINDOW >= rules.wait + WINDOW) & (moved < rules.tolerance)
+        kept = s.path.at[s.window].set(path), s.distances.at[s.window].set(distances)
+        return _Match(game, *kept, jnp.where(again, 0, s.window + 1), s.restarts + again, settled, sick & ~again)
+
+    windows = max(-(-rules.steps // WINDOW), 1)
+    none, no = jnp.zeros((), jnp.int32), jnp.array(False)
+    blank = jnp.full((windows, WINDOW, theta.size), jnp.nan), jnp.full((windows, WINDOW), jnp.nan)
+    end = jax.lax.while_loop(
+        lambda s: (s.window < windows) & ~s.settled & ~s.lost, advance, _Match(begin(none), *blank, none, none, no, no)
+    )
+    return _outcome(end, theta, rules)
+
+
+class _Game(eqx.Module):
+    """Both players, and the number of the batch to come."""
+
+    critic: Critic
+    theta: Theta
+    critic_state: Any
+    theta_state: Any
+    batch: Int[Array, ""]
+
+
+class _Match(eqx.Module):
+    """A game with its windows so far: how many, and whether θ has settled or the critic is lost."""
+
+    game: _Game
+    path: Float[Array, "windows steps params"]
+    distances: Float[Array, "windows steps"]
+    window: Int[Array, ""]
+    restarts: Int[Array, ""]
+    settled: Bool[Array, ""]
+    lost: Bool[Array, ""]
+
+
+def _outcome(end: _Match, start: Theta, rules: Rules) -> Outcome:
+    done = (jnp.arange(end.path.shape[0]) < end.window)[:, None]  # what an earlier critic left behind is not shown
+    path = jnp.where(done[:, :, None], end.path, jnp.nan).reshape(-1, start.size)
+    distances = jnp.where(done, end.distances, jnp.nan).ravel()
+    last = jax.lax.dynamic_slice_in_dim(end.path, end.window - 2, min(2, end.path.shape[0]))
+    theta = jnp.mean(last, axis=(0, 1)) if rules.tolerance else end.game.theta
+    converged = end.settled if rules.tolerance else ~end.lost
+    return Outcome(
+        jnp.where(end.lost, start, theta), end.game.critic, path, distances, converged, ~end.lost, end.restarts
+    )
+
+
+def _optimisers(rules: Rules) -> tuple[optax.GradientTransformation, optax.GradientTransformation]:
+    # Little momentum: each player must answer to where the other is now, or the two go round in circles.
+    def rate(count):
+        late = jnp.maximum(count - rules.wait, 0) / WINDOW if rules.tolerance else 0.0
+        return jnp.where(count < rules.wait, 0.0, rules.rate / (1 + late))
+
+    return optax.adam(rules.critic_rate, 0.5, 0.9), optax.adam(rate, 0.0, 0.9)
+
+
+def _step(board: Board, rules: Rules, optimisers, game: _Game, key: Key):
+    """The game after some steps of the critic and one of θ; with θ, the distance and the critic's mean slope."""
+
+    def teach(carry, n):
+        critic, state = carry
+        data, model = board.data(game.batch + n), board.model(game.batch + n, game.theta)
+        slope = jax.grad(_loss)(critic, data, model, rules.penalty, jax.random.fold_in(key, game.batch + n))
+        move, state = optimisers[0].update(slope, state)
+        critic = optax.apply_updates(critic, move)
+        clip = jnp.inf if rules.clip is None else rules.clip
+        return (jax.tree.map(lambda w: jnp.clip(w, -clip, clip), critic), state), None
+
+    numbers = jnp.arange(rules.critic_steps, dtype=jnp.int32)
+    (critic, state), _ = jax.lax.scan(teach, (game.critic, game.critic_state), numbers)
+    batch = game.batch + rules.critic_steps
+    model, back = jax.vjp(lambda theta: board.model(batch, theta), game.theta)
+    slope = slopes(critic, model)
+    # θ descends the gap, of which only the model's half depends on it.
+    move, theta_state = optimisers[1].update(back(-slope / slope.shape[0])[0], game.theta_state)
+    theta, steep = game.theta + move, jnp.sqrt(jnp.mean(steepness(slope) ** 2))
+    # Over its own slope the gap is a distance, also where a penalty or clipping does not hold the slope at 1.
+    distance = (gap(critic, board.data(batch), model) / steep).astype(theta.dtype)
+    return _Game(critic, theta, state, theta_state, batch + 1), (theta, distance, steep)
+
+
+def _loss(critic: Critic, data: Samples, model: Samples, penalty: float, key: Key) -> Scalar:
+    """Minus the gap, plus a penalty on slopes above 1 at points between data and model (Petzka et al. 2018).
+
+    A penalty that also lifts slopes below 1 (Gulrajani et al. 2017) holds the critic near a straight line: it then
+    sees how far the means are apart, and hardly that the spreads differ.
+    """
+    if not penalty:
+        return -gap(critic, data, model)
+    few = max(data.shape[0] // 2, 1)
+    share = jax.random.uniform(key, (few, 1), data.dtype)
+    between = share * data[:few] + (1 - share) * model[::-1][:few]
+    excess = jnp.maximum(steepness(slopes(critic, between)) - 1, 0.0)
+    return penalty * jnp.mean(excess**2) - gap(critic, data, model)
