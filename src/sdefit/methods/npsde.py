@@ -1,0 +1,174 @@
+"""`NPSDE`: the drift as a Gaussian-process vector field, learned through simulated paths, then projected on f(x, θ)."""
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from sdefit._types import Array, Float, Key, Theta
+from sdefit.data import Pool
+from sdefit.dynamics.sde import SDE
+from sdefit.errors import ModelError
+from sdefit.filtering.gaussian import Cloud, run_smoother
+from sdefit.filtering.starts import filled
+from sdefit.gp.field import Field, field_on, matched_normals, spread_points
+from sdefit.matching import means
+from sdefit.methods._base import Method
+from sdefit.methods._coordinates import root
+from sdefit.methods._field import Learned, Problem
+from sdefit.methods._latent import path_drift, scales_of
+from sdefit.result import Code, Estimate
+
+_TOLD = 1e-10  # share of the largest information below which a direction of the field was not told
+_SAME = 1e-8  # how nearly a field must equal f(x, θ) along the path, as a share of the features' size
+
+
+class NPSDE(Method):
+    """A non-parametric drift, fitted by simulation and then projected on the model's own.
+
+    1. The field f_k(x) = φ(x)·v_k, a Gaussian process on inducing points over the visited region, with G and σ: the
+       highest posterior density, where paths with noise that is drawn once give the density of the data. Scale and
+       lengthscale of the field have the highest evidence.
+    2. The projection: θ is where the field that equals f(x, θ) along the path has the highest likelihood, as the
+       quadratic around the learned field says.
+
+    `Fit.drift(x)` gives the learned field itself; it needs no θ and is a check on the fit of any method. The field
+    depends on the state alone, not on time.
+
+    **Arguments**
+    - `inducing`: inducing points for each state.
+    - `lengths`: lengthscales to try, in standard deviations of the data, from the longest down.
+    - `paths`: simulated paths, in mirrored pairs; at least twice the number of noise values that each path uses.
+    - `steps`: steps of a path from one observation to the next.
+    - `rounds`: how often scale, G and σ are found again for each lengthscale, the search going on between.
+    - `iterations`: the most steps of the search in each round.
+    - `starts`: starting points of the projection.
+    """
+
+    inducing: int = 16
+    lengths: tuple[float, ...] = (4.0, 2.0, 1.0)
+    paths: int = 32
+    steps: int = 2
+    rounds: int = 5
+    iterations: int = 12
+    starts: int = 4
+
+    name: ClassVar[str] = "npsde"
+    title: ClassVar[str] = "NPSDE: a Gaussian-process drift learned through simulated paths"
+    reference: ClassVar[str] = (
+        "Ç. Yıldız, M. Heinonen, J. Intosalmi, H. Mannerström, H. Lähdesmäki (2018), Learning stochastic "
+        "differential equations with Gaussian processes without gradient matching, MLSP."
+    )
+
+    def __post_init__(self) -> None:
+        for word in ("inducing", "paths", "steps", "rounds", "iterations", "starts"):
+            least = {"inducing": 2, "paths": 4}.get(word, 1)
+            number = getattr(self, word)
+            if not (isinstance(number, int) and not isinstance(number, bool) and number >= least):
+                raise ModelError(f"NPSDE: {word} must be a whole number of at least {least}, not {number!r}")
+        given = self.lengths
+        numbers = isinstance(given, tuple) and all(isinstance(one, int | float) and one > 0 for one in given)
+        if not (numbers and given and list(given) == sorted(given, reverse=True)):
+            raise ModelError(f"NPSDE: lengths must be numbers above 0, the longest first, as (4.0, 2.0), not {given!r}")
+
+    def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
+        """The field, G and σ; the path; then θ."""
+        noise_key, start_key = jax.random.split(key)
+        problem = self._problem(model, pool, noise_key)
+        found = problem.learn(self.lengths, self.rounds, self.iterations)
+        field = field_on(problem.points, found.length)
+        v, Q, variance = problem.parts(problem.natural(found.fit.x))
+        path = _smoothed(problem, field, v, Q, variance)
+        theta = self._project(model, pool, field, found, path[0], start, start_key)
+        hyper = {
+            "points": problem.points,
+            "length": found.length,
+            "scale": found.scale,
+            "values": v,
+            "precision": found.fit.at.curvature[: v.size, : v.size],
+            "noise": problem.noise,
+        }
+        code = jnp.where(found.fit.converged, Code.OK, Code.NOT_CONVERGED)
+        answer = Estimate(theta, root(Q), jnp.sqrt(variance), *path, found.evidence, code, hyper, {})
+        return self._with_trace(model, pool, answer)
+
+    def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
+        hyper, G = estimate.hyper, estimate.G
+        problem = Problem(model, pool, hyper["points"], hyper["noise"])
+        field = field_on(problem.points, hyper["length"])
+        return _smoothed(problem, field, hyper["values"], G @ G.T, estimate.noise**2)
+
+    def field(self, estimate: Estimate, x: Float[Array, "n state"]) -> tuple[Array, Array]:
+        """Mean and standard deviation of the learned drift at the rows of x, in standardised units."""
+        hyper = estimate.hyper
+        phi, v = field_on(hyper["points"], hyper["length"]).features(x), hyper["values"]
+        factor = jnp.linalg.cholesky(hyper["precision"])
+
+        def spread(k):
+            rows = jnp.zeros((x.shape[0], *v.shape[::-1])).at[:, k].set(phi).reshape(x.shape[0], -1)
+            return jnp.sum(jax.scipy.linalg.solve_triangular(factor, rows.T, lower=True) ** 2, axis=0)
+
+        told = jnp.stack([spread(k) for k in range(v.shape[1])], axis=1)
+        beyond = jnp.maximum(1 - jnp.sum(phi**2, axis=1), 0.0)[:, None] * hyper["scale"][None, :] ** 2
+        return phi @ v, jnp.sqrt(told + beyond)
+
+    def _problem(self, model: SDE, pool: Pool, key: Key) -> Problem:
+        K = len(model.states)
+        path = jax.vmap(filled)(pool.times, pool.values, pool.observed).reshape(-1, K)
+        points = spread_points(path, jnp.any(pool.observed, axis=-1).ravel(), self.inducing * K)
+        pairs = max(self.paths // 2, K * (1 + self.steps))
+        return Problem(model, pool, points, matched_normals(key, 2 * pairs, 1 + self.steps, K))
+
+    def _project(self, model: SDE, pool: Pool, field: Field, found: Learned, path, start: Theta, key: Key) -> Theta:
+        """θ of highest likelihood, by the quadratic around the learned field.
+
+        With w(θ) the field that equals f(x, θ) along the path, J the information of the data about v and g the slope
+        of the log-likelihood at the learned field, θ minimises ½ (w − v)ᵀ J (w − v) − gᵀ (w − v). The prior drew v
+        towards 0 by just that slope, v = scale² g, so that it leaves no trace in θ.
+        """
+        if not model.free:
+            return start
+        drift, seen = path_drift(model, pool, pool.times), jnp.any(pool.observed, axis=-1)
+        v = found.fit.x[: field.points.size]
+        precision = jnp.repeat(found.scale**-2, field.points.shape[0])
+        told, turn = jnp.linalg.eigh(found.fit.at.curvature[: v.size, : v.size] - jnp.diag(precision))
+        some = told > _TOLD * told[-1]
+        size = jnp.sqrt(jnp.where(some, told, 1.0))
+        equal = _field_along(field, path, seen)
+
+        def residual(u):
+            w = equal(drift(path, model.bounds.constrain(u))).T.ravel()
+            return jnp.where(some, size * (turn.T @ (w - v)) - (turn.T @ (precision * v)) / size, 0.0)
+
+        learned = field.features(path.reshape(-1, path.shape[-1])) @ v.reshape(field.points.shape[::-1]).T
+        scales = scales_of(drift, path, learned.reshape(path.shape), seen, len(model.free))
+        starts = means.spread_starts(model.bounds, scales, start, self.starts, key)
+        return model.bounds.constrain(means.match_means(residual, starts).u)
+
+    def _with_trace(self, model: SDE, pool: Pool, answer: Estimate) -> Estimate:
+        """The answer with the learned and the model's drift along the path, in the user's units, for figures."""
+        flat = answer.mean.reshape(-1, answer.mean.shape[-1])
+        unit = (pool.scale / pool.time_scale)[None, None, :]
+        learned = [unit * part.reshape(answer.mean.shape) for part in self.field(answer, flat)]
+        own = unit * path_drift(model, pool, pool.times)(answer.mean, answer.theta)
+        answer.trace.update(field_mean=learned[0], field_std=learned[1], field_model=own)
+        return answer
+
+
+def _smoothed(problem: Problem, field: Field, v, Q, variance) -> tuple[Array, Array]:
+    """Mean and standard deviation of the states at every row."""
+    smooth: Cloud = jax.vmap(run_smoother)(problem.filter(field, v, Q, variance))
+    return smooth.mean, jnp.sqrt(jnp.maximum(jnp.diagonal(smooth.covariance, axis1=-2, axis2=-1), 0.0))
+
+
+def _field_along(field: Field, path: Float[Array, "series times state"], seen: Array):
+    """A function that gives v of the smallest field that equals given drifts along the path."""
+    phi = jnp.where(seen.reshape(-1, 1), field.features(path.reshape(-1, path.shape[-1])), 0.0)
+    gram = phi.T @ phi
+    root = jnp.linalg.cholesky(gram + _SAME * jnp.trace(gram) * jnp.eye(gram.shape[0]))
+
+    def equal(drifts):
+        rows = jnp.where(seen[..., None], drifts, 0.0).reshape(-1, path.shape[-1])
+        return jax.scipy.linalg.cho_solve((root, True), phi.T @ rows)
+
+    return equal
