@@ -58,6 +58,7 @@ def make_record(seed=0, states=("prey", "predator"), lengths=(12, 9), truth=True
     if samples:
         for road in ("data", "model_before", "model_after"):
             arrays[f"trace_derivatives_{road}"] = (("samples", *ROWS), rng.normal(size=(samples, *shape)))
+        arrays |= {f"trace_field_{part}": (ROWS, rng.uniform(0.1, 1, shape)) for part in ("mean", "std", "model")}
     if truth:
         arrays["path"] = (ROWS, np.where(filling, np.nan, rng.normal(size=shape)))
     said = {
@@ -256,8 +257,10 @@ def test_matplotlib_draws_the_same_numbers():
     np.testing.assert_array_equal(lines["true path"].get_ydata(), record["path"][0, :, 1])
     assert figure._repr_png_().startswith(b"\x89PNG")
     assert "matplotlib.pyplot" not in sys.modules
-    for kind in FIGURES:
+    for kind in FIGURES.keys() - {"profile", "residuals", "quantiles", "drift"}:  # those must be asked for first
         assert plot_fit(record, kind).axes
+    with pytest.raises(InputError, match="no numbers for the figure 'profile'.*fit.profile"):
+        plot_fit(record, "profile")
 
 
 def test_an_unknown_figure_is_refused_by_name():
@@ -392,11 +395,11 @@ def test_a_page_with_unknown_latex_shows_the_text(tmp_path):
 # In a browser
 
 
-def browse(path, profile):
+def browse(path, profile, *options):
     """The page's DOM after its scripts ran, and what the browser wrote to its console."""
     quiet = "--disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update"
     command = [CHROMIUM, "--headless", "--no-sandbox", *quiet.split(), "--disable-sync", "--enable-logging=stderr"]
-    command += [f"--user-data-dir={profile}", "--dump-dom", path.as_uri()]
+    command += [f"--user-data-dir={profile}", *options, "--dump-dom", path.as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 

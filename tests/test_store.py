@@ -185,7 +185,7 @@ def test_foreign_files_are_refused(tmp_path, saved):
 
 
 def test_a_newer_format_is_refused(saved, found, monkeypatch):
-    monkeypatch.setattr(store, "FORMAT_VERSION", 7)
+    monkeypatch.setattr(store.record, "FORMAT_VERSION", 7)
     found.save(saved)
     monkeypatch.undo()
     with pytest.raises(FileError, match="has format 7, newer than the 1 this sdefit reads; upgrade sdefit"):

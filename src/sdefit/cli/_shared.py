@@ -42,10 +42,10 @@ def compile_quickly() -> None:
     flags = os.environ.get("XLA_FLAGS", "")
     if "xla_backend_optimization_level" not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} --xla_backend_optimization_level=0".strip()
-    _use_compilation_cache()
+    use_compilation_cache()
 
 
-def _use_compilation_cache() -> None:
+def use_compilation_cache() -> None:
     """Keep traced and compiled programs in the user's cache folder, so that the next process need not make them."""
     import jax
 
@@ -98,6 +98,17 @@ def write_run(found: "Fit", out: Path, truth: Mapping[str, Any] | None = None) -
     return [str(path) for path in paths]
 
 
+def ask_intervals(found: "Fit", draws: int, seed: int) -> None:
+    """Have a fit of finite numbers keep intervals: calibrated ones and a diagnosis, or standard errors alone."""
+    import jax
+
+    if not draws or found.status.name in ("not_finite", "drift_not_finite"):
+        found.keep_errors()
+        return
+    found.intervals(draws=draws, key=jax.random.fold_in(jax.random.key(seed), 1))
+    found.diagnose()
+
+
 def print_json(facts: Mapping[str, Any]) -> None:
     """One JSON object on one line; numbers that JSON cannot hold become null."""
     from sdefit.store import plain
@@ -124,6 +135,7 @@ def fit_facts(found: "Fit", files: Sequence[str]) -> dict[str, Any]:
         "G": found.G,
         "GGt": found.GGt,
         "noise": found.noise,
+        "intervals": found.kept["intervals"].table() if "intervals" in found.kept else [],
         "objective": found.objective,
         "seconds": found.seconds,
         "compile_seconds": found.compile_seconds,
@@ -141,7 +153,10 @@ def print_fit(found: "Fit", files: Sequence[str], truth: Mapping[str, float] | N
     console.print(_table(found, truth))
     colour = "green" if found.status.ok else "red"
     console.print(f"[{colour}]{escape(str(found.status))}[/]")
-    for sentence in (*found.assumed(), *found.notes):
+    known = found.kept.get("intervals")
+    told = (*known.sentences, *known.notes()) if known else ()
+    hints = found.kept["diagnosis"].hints if "diagnosis" in found.kept else ()
+    for sentence in (*told, *hints, *found.assumed(), *found.notes):
         console.print(escape(sentence), style="dim")
     console.print(escape(f"{found.seconds:.2g} s to fit, {found.compile_seconds:.2g} s to compile."), style="dim")
     console.print(escape(f"Wrote {', '.join(files)}"))
@@ -154,11 +169,15 @@ def _table(found: "Fit", truth: Mapping[str, float] | None) -> Any:
     title = f"{found.model.name} by {found.method.title}"
     table = Table("quantity", title=title, title_justify="left", title_style="bold")
     table.add_column("estimate", justify="right")
+    known = found.kept.get("intervals")
+    if known:
+        table.add_column(f"{100 * known.level:g} % interval", justify="right")
     if truth:
         table.add_column("truth", justify="right")
     table.add_column("kind", style="dim")
     for row in found.table():
         name = row["quantity"]
-        known = [f"{truth[name]:.4g}" if name in truth else ""] if truth else []
-        table.add_row(escape(name), f"{row['estimate']:.4g}", *known, row["kind"])
+        between = [f"{row['lower']:.4g} to {row['upper']:.4g}" if row["lower"] == row["lower"] else ""] if known else []
+        true = [f"{truth[name]:.4g}" if name in truth else ""] if truth else []
+        table.add_row(escape(name), f"{row['estimate']:.4g}", *between, *true, row["kind"])
     return table

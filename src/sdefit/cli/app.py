@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from sdefit.cli import cite, demo, fit, methods, models, report, simulate
+from sdefit.cli import cite, compare, demo, fit, methods, models, report, reproduce, simulate
 from sdefit.errors import EquationError, InputError, SdefitError
 
 # What a wrong command line raises: the class that usage errors share, wherever this version of typer keeps it.
@@ -22,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _module in (demo, simulate, fit, report, models, methods, cite):
+for _module in (demo, simulate, fit, compare, reproduce, report, models, methods, cite):
     app.command(_module.__name__.rpartition(".")[2])(_module.command)
 
 

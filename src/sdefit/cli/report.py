@@ -1,4 +1,4 @@
-"""`sdefit report`: the HTML page of a stored fit, made again from what is stored."""
+"""`sdefit report`: the HTML page of a stored fit, comparison or reproduction, made again from what is stored."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,14 +9,20 @@ from sdefit.errors import FileError
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="A folder with fit.nc in it, or such a file.")],
+    run: Annotated[Path, typer.Argument(help="A folder that fit, compare or reproduce wrote, or a file fit.nc.")],
     out: Annotated[
         Path | None, typer.Option(help="The HTML file to write; report.html beside it unless given.")
     ] = None,
 ) -> None:
-    """Write the report of a stored fit; nothing is computed again."""
+    """Write the report of a stored fit, comparison or reproduction; nothing is fitted again."""
     from sdefit import report, store
 
+    if (run / "plan.json").exists():
+        print(report.write_run(run, out))
+        return
+    if (run / "comparison.json").exists():
+        print(report.write_comparison(run, out))
+        return
     path = run / "fit.nc" if run.is_dir() else run
     if not path.exists():
         raise FileError(f"RUN must be a folder with fit.nc in it, or such a file, but {path} does not exist")

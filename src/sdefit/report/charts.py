@@ -79,6 +79,7 @@ class Chart:
     limits: tuple[float, float] | None = None
     log: bool = False
     square: bool = False
+    names: Sequence[str] = ()  # of the places 0, 1, ... across, where those are kinds and not numbers
 
 
 def keys(charts: Sequence[Chart]) -> list[Mark]:
@@ -121,6 +122,8 @@ def extent(values: Sequence[np.ndarray], pad: float = 0.04) -> tuple[float, floa
 def spans(chart: Chart) -> tuple[tuple[float, float], tuple[float, float]]:
     """The ranges of both axes, from the marks or from the chart's own limits."""
     across = extent([mark.x for mark in chart.marks], pad=0.02)
+    if chart.names:
+        across = -0.5, len(chart.names) - 0.5
     if chart.limits:
         return across, chart.limits
     heights = [h for mark in chart.marks for h in ((mark.lower, mark.upper) if isinstance(mark, Band) else (mark.y,))]

@@ -97,6 +97,29 @@ def _derivative_chart(
     return Chart(f"{title}, {stage} matching", marks, alt, across=time, limits=limits)
 
 
+def field_charts(numbers: Numbers, time: str = "time") -> list[Chart]:
+    """The learned drift in its band beside the model's: against the state if there is one, else along the path."""
+    if not numbers:
+        return []
+    if len(set(numbers["state"].tolist())) > 1:
+        return [_field_chart(title, part, "time", time) for title, part in _panels(numbers)]
+    # One state: the drift is one curve, whatever series told it.
+    order = np.argsort(numbers["x"], kind="stable")
+    state = str(numbers["state"][0])
+    return [_field_chart(state, {name: column[order] for name, column in numbers.items()}, "x", state)]
+
+
+def _field_chart(title: str, part: dict[str, np.ndarray], by: str, across: str) -> Chart:
+    line = thin(part[by], part["learned"])
+    x = part[by][line]
+    marks: list[Mark] = [
+        Band(x, part["lower"][line], part["upper"][line], "blue", "90 % band of the learned drift"),
+        Line(x, part["learned"][line], "blue", "learned drift"),
+        Line(x, part["model"][line], "vermilion", "drift of the model", dash="6 3"),
+    ]
+    return Chart(f"drift of {title}", marks, f"learned drift of {title} and the model's own", across=across)
+
+
 def trace_charts(numbers: Numbers) -> list[Chart]:
     """The loss by iteration, and each parameter as a multiple of the value it ended at."""
     if not numbers:

@@ -8,9 +8,19 @@ import numpy as np
 from sdefit.errors import InputError
 from sdefit.report import figures, numbers, tables
 from sdefit.report.charts import Chart, keys
+from sdefit.report.diagnosis import (
+    diagnosis_blocks,
+    drift_charts,
+    drift_numbers,
+    quantile_charts,
+    quantile_numbers,
+    residual_charts,
+    residual_numbers,
+)
 from sdefit.report.mathml import Unknown, mathml
 from sdefit.report.page import Block, Facts, Figure, Key, Notes, Page, Section, Text, number
 from sdefit.report.svg import draw, draw_alone, draw_key
+from sdefit.report.uncertainty import interval_blocks, profile_charts, profile_numbers
 from sdefit.store import Record
 
 if TYPE_CHECKING:
@@ -24,14 +34,16 @@ def fit_page(record: Record) -> Page:
     facts, status = record.facts, record.facts["status"]
     sections = [
         Section("results", "Estimates", _estimates(record)),
+        Section("uncertainty", "What the data tell", interval_blocks(record)),
         Section("figures", "Figures", _figures(record)),
+        Section("diagnosis", "Residuals", diagnosis_blocks(record)),
         Section("model", "Model", _model(record)),
         Section("details", "Settings and provenance", _details(record)),
         Section("notes", "Notes", _notes(record)),
     ]
     return Page(
         title=f"{facts.get('name') or facts.get('model') or 'model'}, fitted by {method_title(record)}",
-        subtitle=_data_sentence(record),
+        subtitle=data_sentence(record),
         ok=status["name"] == "ok",
         status=status["message"],
         sentence=" ".join(filter(None, [_time_sentence(record), tables.coverage(record)])),
@@ -47,7 +59,8 @@ def method_title(record: Record) -> str:
     return str(method.get("title") or method["name"]) if isinstance(method, dict) else str(method)
 
 
-def _data_sentence(record: Record) -> str:
+def data_sentence(record: Record) -> str:
+    """What was fitted, in numbers."""
     observed = int(np.isfinite(record["values"]).sum())
     free, states, several = len(numbers.free_names(record)), record.facts["states"], len(record["times"])
     parts = [_count(free, "free parameter"), _count(len(states), "state"), _count(observed, "observed value")]
@@ -90,9 +103,34 @@ def _derivatives(record: Record) -> Drawn:
     return found, figures.derivative_charts(found, time_label(record))
 
 
+def _field(record: Record) -> Drawn:
+    found = numbers.field_numbers(record)
+    return found, figures.field_charts(found, time_label(record))
+
+
 def _increments(record: Record) -> Drawn:
     found = numbers.diffusion_numbers(record)
     return found, figures.diffusion_charts(found)
+
+
+def _profile(record: Record) -> Drawn:
+    found = profile_numbers(record)
+    return found, profile_charts(found)
+
+
+def _residuals(record: Record) -> Drawn:
+    found = residual_numbers(record)
+    return found, residual_charts(found, time_label(record))
+
+
+def _quantiles(record: Record) -> Drawn:
+    found = quantile_numbers(record)
+    return found, quantile_charts(found)
+
+
+def _drift(record: Record) -> Drawn:
+    found = drift_numbers(record)
+    return found, drift_charts(found)
 
 
 def _trace(record: Record) -> Drawn:
@@ -104,16 +142,26 @@ def _trace(record: Record) -> Drawn:
 FIGURES = {
     "states": _states,
     "derivatives": _derivatives,
+    "field": _field,
     "phase": _phase,
     "increments": _increments,
     "trace": _trace,
+    "profile": _profile,
+    "residuals": _residuals,
+    "quantiles": _quantiles,
+    "drift": _drift,
 }
 _TITLES = {
     "states": "Observations and smoothed states",
     "phase": "States against each other",
+    "field": "The drift, learned without a formula and from the model",
     "derivatives": "Derivatives, before and after matching",
     "increments": "What noise adds in one unit of time",
     "trace": "Optimisation",
+    "profile": "Profile likelihood",
+    "residuals": "One-step residuals",
+    "quantiles": "Residuals against the normal law",
+    "drift": "Drift in the data and in the model",
 }
 _CAPTIONS = {
     "states": "The band holds the state, not a new observation, with 90 % probability.",
@@ -121,21 +169,30 @@ _CAPTIONS = {
     "derivatives": "Samples of the derivative of the smooth part of the path, by two roads: from the data alone, and "
     "through the drift. Thick lines are medians, bands hold 90 % of the samples, thin lines are single samples. "
     "Matching moves the parameters until the two roads agree. Far outside the data's range the model's is cut off.",
+    "field": "The learned drift assumes no formula. Where the model's lies outside the band for long, the data ask for "
+    "another one.",
     "increments": "The density of the increments.",
     "increments_of_pairs": "Each outline lies one standard deviation from zero.",
     "trace": "Parameters are shown as multiples of their estimates, so their lines end at 1.",
+    "profile": "The highest log-likelihood with the parameter held at each value, less its maximum. The data do not "
+    "bound the parameter on a side that stays flat.",
+    "residuals": "What each observation was beyond its prediction from those before, in units of the predicted spread.",
+    "quantiles": "On the line if the residuals are standard normal.",
+    "drift": "In bins of each state: the mean of the fitted drift, and the same with what predictions missed added.",
 }
 
 
 def plot_fit(record: Record, kind: str = "states") -> "Plot":
-    """One figure of a fit as matplotlib draws it: states, phase, derivatives, increments or trace."""
+    """One figure of a fit as matplotlib draws it: states, phase, derivatives, field, increments or trace."""
     from sdefit.report.plot import plot  # here, not above: matplotlib takes half a second that a page does not need
 
     if kind not in FIGURES:
         raise InputError(f"kind must be one of {', '.join(FIGURES)}, not {kind!r}")
     _, charts = FIGURES[kind](record)
     if not charts:
-        raise InputError(f"this fit holds no numbers for the figure {kind!r}; its method or model has none of them")
+        asked = {"profile": "fit.profile(name)"} | dict.fromkeys(("residuals", "quantiles", "drift"), "fit.diagnose()")
+        why = f"call {asked[kind]} first" if kind in asked else "its method or model has none of them"
+        raise InputError(f"this fit holds no numbers for the figure {kind!r}; {why}")
     return plot(charts)
 
 
@@ -168,10 +225,10 @@ def _model(record: Record) -> list[Block]:
         "free parameters": ", ".join(numbers.free_names(record)),
         "diffusion": str(facts.get("diffusion", "")),
     }
-    return [_equations(record), Facts("model_facts", "Model", about), tables.observations(record)]
+    return [equations(record), Facts("model_facts", "Model", about), tables.observations(record)]
 
 
-def _equations(record: Record) -> Text:
+def equations(record: Record) -> Text:
     """The model as mathematics where it can be drawn, else as text, with its LaTeX folded below."""
     text, latex = str(record.facts.get("equations") or ""), str(record.facts.get("latex") or "")
     try:

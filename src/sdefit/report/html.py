@@ -15,6 +15,7 @@ from sdefit.errors import FileError
 from sdefit.report.fit import fit_page
 from sdefit.report.page import Columns, Notes, Page, Text
 from sdefit.store import Record
+from sdefit.store.atomic import put
 
 
 def write_fit(record: Record, path: str | os.PathLike[str]) -> Path:
@@ -30,7 +31,7 @@ def write_page(page: Page, path: str | os.PathLike[str]) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         for name, columns in numbers(page).items():
             write_csv(columns, folder / f"{name}.csv")
-        path.write_text(render(page, folder.name), encoding="utf-8")
+        put(path, render(page, folder.name).encode())
     except OSError as problem:
         raise FileError(f"the report {path} cannot be written: {problem.strerror}") from None
     return path

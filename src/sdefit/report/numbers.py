@@ -103,6 +103,32 @@ def derivative_numbers(record: Record, samples: int = 5) -> Numbers:
     return columns
 
 
+def field_numbers(record: Record) -> Numbers:
+    """A drift that was learned without a formula, and the model's own, along the smoothed path.
+
+    One row for each series, state and time; `x` is that state. Empty where the method learned no drift.
+    """
+    trace = record.starting("trace_field_")
+    if "mean" not in trace or trace["mean"].shape[1] < record["times"].shape[1]:
+        return {}
+    parts = list(_each(record))
+
+    def column(array: np.ndarray) -> np.ndarray:
+        return np.concatenate([array[i][: len(n)][n] for _, n, i, _ in parts])
+
+    mean, half = column(trace["mean"]), WIDE * column(trace["std"])
+    return {
+        "series": np.concatenate([np.full(n.sum(), name) for name, n, _, _ in parts]),
+        "state": np.concatenate([np.full(n.sum(), state) for _, n, _, state in parts]),
+        "time": np.concatenate([record["times"][i[0]][n] for _, n, i, _ in parts]),
+        "x": column(record["mean"]),
+        "learned": mean,
+        "lower": mean - half,
+        "upper": mean + half,
+        "model": column(trace["model"]),
+    }
+
+
 def trace_numbers(record: Record) -> Numbers:
     """The loss and the parameters at each iteration; rows after the last iteration are dropped."""
     trace = record.starting("trace_")

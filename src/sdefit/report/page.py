@@ -16,11 +16,16 @@ Columns = Mapping[str, Sequence[Any] | np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One cell of a table: what is shown, and the exact value it is sorted and checked by."""
+    """One cell of a table: what is shown, and the exact value it is sorted and checked by.
+
+    `below` is a second, smaller line; `tone` is "good" or "bad" where the cell says one of them.
+    """
 
     text: str
     value: str
     numeric: bool
+    below: str = ""
+    tone: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +41,10 @@ class Bar:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A sortable table; `name` is the stem of its CSV file, the first column names the row."""
+    """A sortable table; `name` is the stem of its CSV file, the first column names the row.
+
+    `shown` are the columns of the page where those are not the ones of the CSV file; they may hold `Cell`s.
+    """
 
     name: str
     title: str
@@ -44,15 +52,16 @@ class Table:
     caption: str = ""
     heads: Mapping[str, str] = dataclasses.field(default_factory=dict)
     bars: Sequence[Bar | None] = ()
+    shown: Columns | None = None
     kind: str = "table"
 
     @property
     def header(self) -> list[str]:
-        return [self.heads.get(name, name) for name in self.columns]
+        return [self.heads.get(name, name) for name in self.shown or self.columns]
 
     @property
     def rows(self) -> list[list[Cell]]:
-        return [[cell(value) for value in row] for row in zip(*self.columns.values(), strict=True)]
+        return [[cell(value) for value in row] for row in zip(*(self.shown or self.columns).values(), strict=True)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,6 +183,8 @@ def number(value: float, digits: int = 4) -> str:
 
 def cell(value: Any) -> Cell:
     """A value as a table shows it; numbers keep every digit in `value`."""
+    if isinstance(value, Cell):
+        return value
     if isinstance(value, bool | np.bool_):
         return Cell("yes" if value else "no", str(bool(value)).lower(), False)
     if isinstance(value, int | np.integer):

@@ -72,7 +72,10 @@ def _draw(chart: Chart, axes: Axes) -> None:
     axes.set_title(chart.up, loc="right", fontsize=9, color=COLOURS["muted"])
     axes.set_xlabel(chart.across, loc="right")
     below, beside = ticks(*across), log_ticks(*up) if chart.log else ticks(*up, about=6)
-    axes.set_xticks(below, tick_labels(below))
+    if chart.names:
+        axes.set_xticks(range(len(chart.names)), chart.names)
+    else:
+        axes.set_xticks(below, tick_labels(below))
     axes.set_yticks(beside, tick_labels(beside, chart.log))
     axes.tick_params(length=0)
     axes.grid(axis="y", color="#d5dae0", linewidth=0.7)

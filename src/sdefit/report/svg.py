@@ -20,6 +20,8 @@ class Frame:
         (self.x0, self.x1), up = spans(chart)
         self.y0, self.y1 = (np.log10(up[0]), np.log10(up[1])) if self.log else up
         self.ticks = log_ticks(*up) if self.log else ticks(*up, about=6)
+        below = list(range(len(chart.names))) if chart.names else ticks(self.x0, self.x1, about=width // 80)
+        self.below = list(zip(below, chart.names or tick_labels(below), strict=True))
 
     def x(self, value: np.ndarray | float) -> np.ndarray:
         return LEFT + (np.asarray(value, float) - self.x0) / (self.x1 - self.x0) * (self.right - LEFT)
@@ -68,9 +70,9 @@ def _grid(frame: Frame) -> Iterable[str]:
         yield f'<path class="grid" d="M{LEFT} {y:.1f}H{frame.right}"/>'
         yield f'<text class="tick" text-anchor="end" x="{LEFT - 7}" y="{y + 4:.1f}">{text}</text>'
     yield f'<path class="axis" d="M{LEFT} {bottom}H{frame.right}"/>'
-    below = ticks(frame.x0, frame.x1, about=frame.width // 80)
-    for tick, text in zip(below, tick_labels(below), strict=True):
-        yield f'<text class="tick" text-anchor="middle" x="{float(frame.x(tick)):.1f}" y="{bottom + 17}">{text}</text>'
+    for tick, text in frame.below:
+        place = f'x="{float(frame.x(tick)):.1f}" y="{bottom + 17}"'
+        yield f'<text class="tick" text-anchor="middle" {place}>{escape(text)}</text>'
 
 
 def _labels(chart: Chart, frame: Frame) -> Iterable[str]:

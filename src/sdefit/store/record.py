@@ -12,7 +12,6 @@ import io
 import json
 import math
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from sdefit.errors import FileError
+from sdefit.store.atomic import put
 
 FORMAT_VERSION = 1
 _MARK = b"\nsdefit-sha256 "
@@ -89,19 +89,7 @@ def write(record: Record, path: str | os.PathLike[str], posterior: Mapping[str, 
     ArviZ looks for.
     """
     body = _encode(record, posterior or {})
-    path = Path(path)
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as problem:
-        raise FileError(f"{path} cannot be written: {problem.strerror}") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(body + _MARK + hashlib.sha256(body).hexdigest().encode() + b"\n")
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp keeps files private; a result is an ordinary file
-        os.replace(temporary, path)
-    except OSError as problem:
-        Path(temporary).unlink(missing_ok=True)
-        raise FileError(f"{path} cannot be written: {problem.strerror}") from None
+    put(Path(path), body + _MARK + hashlib.sha256(body).hexdigest().encode() + b"\n")
 
 
 def read(path: str | os.PathLike[str]) -> Record:
@@ -118,12 +106,6 @@ def read(path: str | os.PathLike[str]) -> Record:
         raise
     except Exception as problem:  # whatever an HDF5 reader raises, it is the same news to the user
         raise FileError(f"{path} is not a result this version of sdefit can read: {_one_line(problem)}") from None
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _checked(path: Path, content: bytes) -> bytes:

@@ -1,0 +1,150 @@
+"""A plan: which systems, methods and realizations; and its cells, each a block of realizations run as one program."""
+
+import dataclasses
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sdefit import methods
+from sdefit.bench import problems
+from sdefit.errors import InputError, ModelError
+from sdefit.methods._base import Method
+
+PAPER = ":paper"  # after a method's name: as the paper ran it
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """Some realizations of one system, to be fitted by one method."""
+
+    system: str
+    method: str
+    first: int
+    count: int
+
+    @property
+    def kind(self) -> str:
+        """The name of all cells of this system and method, fit for a file."""
+        return f"{self.system}-{self.method.replace(':', '_')}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}-{self.first:05d}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """All that decides what the rows will be, but for the code that makes them.
+
+    - `seed`: of data, starts and fits. `data`: a folder of frozen data instead of data from the seed, or "".
+    - `block`: realizations of a cell, or 0 for as many as suit each system.
+    - `settings`: of each system and method, what differs from the method's defaults.
+    - `sources`: of each system, where its data come from.
+    """
+
+    systems: tuple[str, ...]
+    methods: tuple[str, ...]
+    realizations: int
+    seed: int
+    data: str
+    block: int
+    settings: dict[str, dict[str, str]]
+    sources: dict[str, str]
+
+    def cells(self) -> list[Cell]:
+        """Every cell, those that share a program next to each other."""
+        return [
+            Cell(system, method, first, min(size, self.realizations - first))
+            for system in self.systems
+            for size in [self.block or problems.get(system).block]
+            for method in self.methods
+            for first in range(0, self.realizations, size)
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        """The plan as JSON holds it, with the titles of its methods for the report."""
+        about = {name: method_facts(name) for name in self.methods}
+        return dataclasses.asdict(self) | {"about": about, "cells": [cell.name for cell in self.cells()]}
+
+
+def build(
+    systems: Sequence[str], chosen: Sequence[str], realizations: int, *, seed: int = 0, data: str = "", block: int = 0
+) -> Plan:
+    """The plan, its names and its data checked; refused by name before anything is run."""
+    names = tuple(dict.fromkeys(problems.get(name).name for name in systems))
+    chosen = tuple(dict.fromkeys(chosen))
+    if not names or not chosen:
+        raise InputError("--systems and --methods must each name one or more")
+    made = {name: {method: settings_text(settings(name, method)) for method in chosen} for name in names}
+    sources = {name: problems.data_label(name, data, seed) for name in names}
+    return Plan(names, chosen, realizations, seed, data, block, made, sources)
+
+
+def settings(system: str, name: str) -> Method:
+    """A method as it runs on a system: told what the set-up tells, and as in the paper where that is asked for."""
+    base, problem = name.removesuffix(PAPER), problems.get(system)
+    if base not in methods.names():
+        known = ", ".join(methods.names())
+        raise ModelError(f"--methods must be among {known} (NAME:paper is the paper's recipe), not {name!r}")
+    kind = methods.get(base)
+    told = _told(kind, problem.told)
+    if base == name:
+        return kind(**told)
+    if hasattr(kind, "paper"):
+        recipe = kind.paper(**_known(problem.recipe, inspect.signature(kind.paper).parameters))
+        return dataclasses.replace(recipe, **told)
+    recipe = _known(problem.recipe, [field.name for field in dataclasses.fields(kind)])
+    if not recipe:
+        raise ModelError(f"--methods must be among those with a recipe of the paper's own, not {name!r}; write {base}")
+    return kind(**told, **recipe)
+
+
+def _told(kind: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts that a method has a setting for, and takes: one cannot do without noise, say."""
+    found = _known(facts, [field.name for field in dataclasses.fields(kind)])
+    return {name: value for name, value in found.items() if _takes(kind, name, value)}
+
+
+def _takes(kind: Any, name: str, value: Any) -> bool:
+    try:
+        kind(**{name: value})
+    except ModelError:
+        return False
+    return True
+
+
+def _known(facts: Any, names: Any) -> dict[str, Any]:
+    return {name: value for name, value in facts.items() if name in names}
+
+
+def settings_text(method: Method) -> str:
+    """The settings that differ from the defaults, as a row states them."""
+    usual = type(method)()
+    pairs = [(f.name, getattr(method, f.name), getattr(usual, f.name)) for f in dataclasses.fields(method) if f.init]
+    return ", ".join(f"{name}={value}" for name, value, default in pairs if value != default) or "default"
+
+
+def method_facts(name: str) -> dict[str, str]:
+    """The names and the reference of a method, for the report."""
+    kind = methods.get(name.removesuffix(PAPER))
+    title = f"{kind.title}, the paper's recipe" if name.endswith(PAPER) else kind.title
+    short = f"{kind.__name__} (paper)" if name.endswith(PAPER) else kind.__name__
+    return {"short": short, "title": title, "reference": kind.reference}
+
+
+def agree(stored: dict[str, Any], asked: Plan) -> None:
+    """Refuse a plan that is not the one a folder was begun with, naming what differs."""
+    options = {"realizations": "--realizations", "seed": "--seed", "block": "--block"}
+    for field, option in options.items():
+        if stored[field] != getattr(asked, field):
+            raise InputError(f"this folder was begun with {option} {stored[field]}, not {getattr(asked, field)}")
+    for system in stored["sources"]:  # all of them are asked for again
+        if stored["sources"][system] != asked.sources[system]:
+            raise InputError(
+                f"this folder was begun with data of {system} from {stored['sources'][system]},"
+                f" not {asked.sources[system]}"
+            )
+        for method in stored["settings"][system]:
+            before, now = stored["settings"][system][method], asked.settings[system][method]
+            if before != now:
+                raise InputError(f"this folder was begun with {method} set to {before} on {system}, not {now}")

@@ -1,0 +1,145 @@
+"""Run what is missing in a results folder, here or on a cluster; what is stored is never run again."""
+
+import collections
+import concurrent.futures
+import functools
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from sdefit.bench import cells, problems
+from sdefit.bench.cells import Outcome, Task
+from sdefit.bench.plan import Cell, Plan
+from sdefit.errors import InputError
+from sdefit.store import Record, Results
+
+POLL = 0.2  # seconds between looks at cells that another process has
+TRIES = 5  # of a cell on a cluster that loses its workers
+# A runner takes tasks as it has room for them and gives back each with its outcome. None among the tasks means that
+# there is nothing to do at this moment.
+Runner = Callable[[Iterable[Task | None]], Iterator[tuple[Cell, Outcome]]]
+
+
+def run(results: Results, plan: Plan, runner: Runner) -> Iterator[tuple[Cell, Outcome]]:
+    """Run every cell that is not stored, store it, and give it with its rows.
+
+    Several processes may work on one folder: each cell is run by one of them. All of them end when all cells are
+    stored.
+    """
+    made = functools.cache(lambda system: problem_record(results, plan, system))
+    for cell, outcome in runner(_tasks(results, plan, made)):
+        if outcome.record is not None:
+            results.write("fits", cell.kind, outcome.record)
+        results.add(cell.name, outcome.rows)
+        results.release(cell.name)
+        yield cell, outcome
+
+
+def problem_record(results: Results, plan: Plan, system: str) -> Record:
+    """The data of a system as stored; made and stored the first time."""
+    found = results.read("problems", system)
+    if found is None:
+        found = problems.record(problems.get(system), plan.realizations, plan.seed, plan.data)
+        results.write("problems", system, found)
+    return found
+
+
+def _tasks(results: Results, plan: Plan, made: Callable[[str], Record]) -> Iterator[Task | None]:
+    """Cells that this process could claim, with their data; None while all that is left is in other hands."""
+    left = plan.cells()
+    while left:
+        waiting = []
+        for cell in left:
+            if results.done(cell.name):
+                continue
+            if not results.claim(cell.name):
+                waiting.append(cell)
+            elif results.done(cell.name):  # stored between the two looks
+                results.release(cell.name)
+            else:
+                stored = made(cell.system)
+                series = problems.series_of(stored, cell.first, cell.count)
+                yield Task(cell, plan.seed, plan.sources[cell.system], series)
+        left = [cell for cell in waiting if not results.done(cell.name)]
+        if left:
+            yield None
+
+
+def here(tasks: Iterable[Task | None]) -> Iterator[tuple[Cell, Outcome]]:
+    """Run tasks in this process, one after the other.
+
+    They run in a second thread: the first one then hears an interrupt at once, even while a program compiles.
+    """
+    thread = concurrent.futures.ThreadPoolExecutor(1)
+    try:
+        for task in tasks:
+            if task is None:
+                time.sleep(POLL)
+            else:
+                yield task.cell, thread.submit(cells.run, task).result()
+    finally:
+        thread.shutdown(wait=False)
+
+
+def on_cluster(client: Any, tasks: Iterable[Task | None]) -> Iterator[tuple[Cell, Outcome]]:
+    """Run tasks on a Dask cluster. A task whose worker is lost runs again on another."""
+    source, running, tries = iter(tasks), {}, collections.Counter()
+    more = True
+    while more or running:
+        room = 2 * max(1, len(client.ncores())) - len(running)
+        while more and room > 0:
+            task = next(source, _END)
+            more = task is not _END
+            if task is _END or task is None:
+                break
+            running[_submit(client, task)] = task
+            room -= 1
+        for future in _done(list(running)):
+            task = running.pop(future)
+            if future.status == "finished":
+                yield task.cell, future.result()
+                continue
+            # What a fit raises is an outcome: here a worker was lost, or the cluster cannot run our code at all.
+            tries[task.cell] += 1
+            if tries[task.cell] >= TRIES:
+                reason = " ".join(str(future.exception()).split())
+                raise InputError(f"--cluster: cell {task.cell.name} was lost {TRIES} times; the last reason: {reason}")
+            running[_submit(client, task)] = task
+
+
+_END: Any = object()
+
+
+def _submit(client: Any, task: Task) -> Any:
+    return client.submit(cells.run, task, pure=False)
+
+
+def _done(futures: list[Any]) -> list[Any]:
+    """Those that are done, after a wait for the first of them."""
+    finished = [future for future in futures if future.done()]
+    if not finished:
+        time.sleep(POLL)
+    return finished
+
+
+def connect(address: str | None, workers: int | None) -> Any:
+    """A `distributed.Client` of the cluster at an address, or of a new one with that many processes on this machine."""
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError:
+        raise InputError(
+            "--cluster and --workers need the package distributed; install it with: pip install 'sdefit[cluster]'"
+        ) from None
+    try:
+        if address is None:
+            return Client(LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0"))
+        return Client(address, timeout=10)
+    except (OSError, ValueError, RuntimeError) as trouble:
+        reason = " ".join(str(trouble).split())
+        what = f"--cluster must be the address of a Dask scheduler, not {address!r}"
+        raise InputError(f"{what if address else f'--workers {workers} could not be started'}: {reason}") from None
+
+
+def missing(results: Results, wanted: Sequence[Cell]) -> list[Cell]:
+    """The cells that are not stored."""
+    return [cell for cell in wanted if not results.done(cell.name)]

@@ -1,0 +1,182 @@
+"""`sdefit reproduce`: every table and figure of the paper, beside the truth, the paper and the limit."""
+
+import contextlib
+import datetime
+import functools
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sdefit.cli import _shared
+from sdefit.cli._progress import progress
+from sdefit.errors import InputError, SdefitError
+
+if TYPE_CHECKING:
+    from sdefit.bench.plan import Plan
+    from sdefit.bench.run import Runner
+    from sdefit.store import Results
+
+SYSTEMS = "ou,dw,lv,l63"
+FEW = 10  # realizations up to which compiling takes longer than running
+
+
+def command(
+    systems: Annotated[
+        str | None, typer.Option(help=f"Set-ups, comma-separated: see 'sdefit models'. By default {SYSTEMS}.")
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(help="See 'sdefit methods'; NAME:paper is the paper's recipe. By default all."),
+    ] = None,
+    realizations: Annotated[
+        int | None, typer.Option(min=1, help="Data sets of each system, each fitted by each method. By default 100.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the rows and the report.")] = Path("repro"),
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on in a folder that was begun; more systems and methods may be named.")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=_shared.LARGEST_SEED, help="Seed of data, starts and fits. By default 0.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of frozen data NAME.npz to fit instead of data from the seed.")
+    ] = None,
+    block: Annotated[
+        int | None, typer.Option(min=1, help="Realizations run as one program; by default what suits each system.")
+    ] = None,
+    cluster: Annotated[str | None, typer.Option(help="Address of a Dask scheduler that runs the cells.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Run the cells in as many processes here.")] = None,
+) -> None:
+    """Run the paper's experiments and write a report: each method beside the truth, the paper and the limit.
+
+    Every fit is a row in OUT/rows, stored once and for good; a run that was stopped goes on with --resume. Exit
+    status: 0 all cells are done (fits that failed are rows); 2 bad input; 130 interrupted.
+    """
+    if cluster and workers:
+        raise InputError("--cluster and --workers must not both be given: the cluster has workers of its own")
+    from sdefit.store import Results
+
+    results = Results(out)
+    _check_folder(results, resume)
+    asked = _asked(results, systems, methods, realizations, seed, data, block)
+    (_shared.compile_quickly if asked.realizations <= FEW else _shared.use_compilation_cache)()
+    _begin(results, asked)
+    try:
+        _work(results, asked, cluster, workers)
+    except KeyboardInterrupt:
+        _stop(results, asked)
+    from sdefit.report.reproduction import write_run
+
+    page = write_run(out)
+    print(f"Wrote {page}, {page.with_name('summary.md')} and {out / 'rows'}")
+
+
+def _check_folder(results: "Results", resume: bool) -> None:
+    """Refuse, before any work, a folder that is in use or holds something else."""
+    folder = results.folder
+    try:
+        taken = folder.exists() and any(folder.iterdir())
+    except OSError as problem:
+        raise InputError(f"--out must be a folder that can be written, but {folder}: {problem.strerror}") from None
+    if results.begun and not resume:
+        raise InputError(
+            f"--out must be a new or empty folder, but {folder} holds a run; add --resume to go on with it"
+        )
+    if taken and not results.begun:
+        raise InputError(f"--out must be a new or empty folder, but {folder} holds other files; name another")
+
+
+def _asked(
+    results: "Results",
+    systems: str | None,
+    methods: str | None,
+    realizations: int | None,
+    seed: int | None,
+    data: Path | None,
+    block: int | None,
+) -> "Plan":
+    """The plan of the command line; what it leaves out is as the folder was begun, else the default."""
+    from sdefit import methods as registry
+    from sdefit.bench import plan
+
+    stored = results.plan() if results.begun else {}
+    names = _names(systems) if systems else stored.get("systems", SYSTEMS.split(","))
+    chosen = _names(methods) if methods else stored.get("methods", registry.names())
+    # What was begun stays in the plan: its rows are there.
+    asked = plan.build(
+        [*stored.get("systems", ()), *names],
+        [*stored.get("methods", ()), *chosen],
+        stored.get("realizations", 100) if realizations is None else realizations,
+        seed=stored.get("seed", 0) if seed is None else seed,
+        data=stored.get("data", "") if data is None else str(data),
+        block=stored.get("block", 0) if block is None else block,
+    )
+    if stored:
+        try:
+            plan.agree(stored, asked)
+        except InputError as problem:
+            raise InputError(f"--out: {problem} ({results.folder}); name another folder") from None
+    return asked
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _begin(results: "Results", asked: "Plan") -> None:
+    """Make the folder, or add to its plan."""
+    facts = asked.facts()
+    if not results.begun:
+        begun = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        command = shlex.join(["sdefit", *sys.argv[1:]]) if Path(sys.argv[0]).name != "pytest" else "sdefit reproduce"
+        results.begin(facts | {"begun": begun, "command": command})
+    stored = results.plan()
+    if facts["cells"] != stored["cells"]:
+        results.replace_plan(stored | facts)
+
+
+def _work(results: "Results", asked: "Plan", cluster: str | None, workers: int | None) -> None:
+    """Run what is missing, showing how far it is."""
+    from sdefit.bench.run import missing, run
+
+    left = missing(results, asked.cells())
+    with _runner(cluster, workers) as runner, progress(len(asked.cells()), len(left)) as tell:
+        if left:
+            for cell, outcome in run(results, asked, runner):
+                tell(cell.name, len(outcome.rows), outcome.failures)
+
+
+@contextlib.contextmanager
+def _runner(cluster: str | None, workers: int | None) -> "Iterator[Runner]":
+    from sdefit.bench import run
+
+    if not cluster and not workers:
+        yield run.here
+        return
+    client = run.connect(cluster, workers)
+    try:
+        yield functools.partial(run.on_cluster, client)
+    finally:
+        owned = client.cluster
+        client.close()
+        if owned is not None and not cluster:
+            owned.close()
+
+
+def _stop(results: "Results", asked: "Plan") -> None:
+    """End at once, as nothing that is stored can be hurt, and say how to go on."""
+    from sdefit.bench.run import missing
+
+    cells = asked.cells()
+    with contextlib.suppress(SdefitError):
+        done = len(cells) - len(missing(results, cells))
+        print(f"sdefit: stopped with {done} of {len(cells)} cells stored; --resume goes on from there", file=sys.stderr)
+    sys.stderr.flush()
+    sys.stdout.flush()
+    # A program that compiles or runs in the other thread hears of no exception: leave without waiting for it.
+    os._exit(130)
