@@ -1,5 +1,6 @@
 """`Fit`: what was estimated, and the few things one asks of it. Each of them delegates."""
 
+import contextlib
 import dataclasses
 import datetime
 import importlib.metadata
@@ -7,20 +8,23 @@ import os
 import platform
 from collections.abc import Mapping
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from sdefit import store
+from sdefit import diagnosis, store, uncertainty
 from sdefit._types import Key
 from sdefit.data import Pool, Series, stack, standardise, with_times
+from sdefit.data.checks import as_numbers
+from sdefit.dynamics.arguments import check_key
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import DataError, InputError
-from sdefit.fitting.packing import matrix_entries, pack, posterior
+from sdefit.fitting.packing import matrix_entries, pack, posterior, posterior_draws, to_arviz
 from sdefit.methods import _driver
 from sdefit.methods._base import Method
 from sdefit.result import Estimate, Status
+from sdefit.uncertainty import Forecast, Intervals, Profile
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,6 +40,13 @@ class States:
     level: float
 
 
+class LearnedDrift(NamedTuple):
+    """A drift that was learned without a formula: mean and standard deviation, one row for each point."""
+
+    mean: np.ndarray
+    std: np.ndarray
+
+
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Fit:
     """What was estimated, in the user's units, with all it takes to go on from there.
@@ -49,6 +60,7 @@ class Fit:
     - `mean`, `std`: the smoothed states of each series at its own times; see `states`.
     - `estimate`: the method's own answer, in standardised units.
     - `notes`: what happened to the data, in sentences. `provenance`: versions, device and time.
+    - `kept`: intervals, profiles and diagnosis once they have been asked for: tables, files and reports show them.
     """
 
     model: SDE
@@ -68,6 +80,7 @@ class Fit:
     compile_seconds: float
     notes: tuple[str, ...]
     provenance: dict[str, Any]
+    kept: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def GGt(self) -> np.ndarray:
@@ -97,8 +110,117 @@ class Fit:
         mean, std = _driver.smooth(self.model, self.method, pool, self.estimate).value
         return _band(asked, mean[series][places], std[series][places], one.states, level)
 
+    def drift(self, x: Any) -> LearnedDrift:
+        """The learned drift at states x: its mean and standard deviation, (n, K), in units of state per time.
+
+        Only a method that learns the drift itself has one, such as `sf.NPSDE()`. The standard deviation grows where
+        the data have not been.
+
+        **Arguments**
+        - `x`: one row for each point and one number for each state; for a single state also plain numbers.
+        """
+        if not hasattr(self.method, "field"):
+            raise InputError(f"drift needs a method that learns one, such as sf.NPSDE(), not {self.method.name}")
+        at = _points(x, len(self.model.states))
+        return LearnedDrift(*_driver.field(self.model, self.method, standardise(self.series), self.estimate, at).value)
+
+    def intervals(self, level: float = 0.9, draws: int = 200, *, key: Key | None = None) -> Intervals:
+        """An interval for every quantity, and whether the data tell it.
+
+        Data are simulated from the fit at the series' own times and gaps and fitted again, all in one batched
+        program. The fit keeps what was found for its summary, report and file.
+
+        **Arguments**
+        - `level`: the share of intervals that should hold the truth, each by itself.
+        - `draws`: how many times to simulate and fit again; 0 takes standard errors from the method's own
+          information alone, which costs next to nothing and calibrates nothing.
+        - `key`: a JAX random key; needed unless `draws` is 0.
+        """
+        if draws and key is None:
+            raise InputError("intervals need key=, a JAX random key such as jax.random.key(0), unless draws=0")
+        if draws:
+            check_key(key)
+        self._check_finite("intervals")
+        pool = standardise(self.series)
+        found = uncertainty.intervals(self.model, self.method, pool, self.estimate, level=level, draws=draws, key=key)
+        self.kept["intervals"] = found
+        return found
+
+    def profile(self, name: str, *, points: int = 15, level: float = 0.9) -> Profile:
+        """How the likelihood falls as one parameter is held elsewhere; `fit.plot("profile")` draws it.
+
+        The likelihood is a Gaussian filter's, whatever the method; all else is fitted again at each value.
+        """
+        self._check_finite("a profile")
+        pool = standardise(self.series)
+        found = uncertainty.profile(self.model, self.method, pool, self.estimate, name, points, level)
+        self.kept["profiles"] = self.kept.get("profiles", {}) | {name: found}
+        return found
+
+    def diagnose(self) -> diagnosis.Diagnosis:
+        """What in the data the fit does not explain: checks of one-step residuals, each with a hint in words.
+
+        `fit.plot("residuals")`, `fit.plot("quantiles")` and `fit.plot("drift")` draw them.
+        """
+        self._check_finite("a diagnosis")
+        lengths = [len(one) for one in self.series]
+        found = diagnosis.diagnose(self.model, self.method, standardise(self.series), self.estimate, lengths)
+        self.kept["diagnosis"] = found
+        return found
+
+    def forecast(self, times: Any, draws: int = 500, *, key: Key, series: int = 0, level: float = 0.9) -> Forecast:
+        """Simulated paths from the last smoothed state on, with their mean and band.
+
+        **Arguments**
+        - `times`: increasing, after the series' last; numbers, or dates where the series has dates.
+        - `draws`: how many paths. `level`: the share of the band. `series`: which of several pooled ones.
+        """
+        check_key(key)
+        self._check_finite("a forecast")
+        if not 0 <= series < len(self.series):
+            raise DataError(f"series must be a number from 0 to {len(self.series) - 1}, not {series!r}")
+        asked, spread = np.atleast_1d(self.series[series].clock(times)), self.std[series][-1]
+        inputs = (self.model, self.method, standardise(self.series), self.estimate, series, asked, spread)
+        return uncertainty.forecast(*inputs, draws=draws, level=level, key=key)
+
+    def posterior(self, draws: int = 1000, *, key: Key, warmup: int = 500, chains: int = 4) -> Any:
+        """Draws from the posterior of θ, G and σ by NUTS, as ArviZ data; for methods with a likelihood.
+
+        Priors are those of the parameters; without one a parameter is uniform within its bounds. Entries of G and
+        σ have a wide normal prior about 0.
+        """
+        from sdefit.uncertainty.posterior import sample  # here, not above: what it needs is slow to import
+
+        check_key(key)
+        self._check_finite("a posterior")
+        how_many = {"draws": draws, "warmup": warmup, "chains": chains}
+        found = sample(self.model, self.method, standardise(self.series), self.estimate, **how_many, key=key)
+        params = dict(zip(self.model.free, np.moveaxis(found.theta, -1, 0), strict=True))
+        return to_arviz(self, posterior_draws(params, found.G, found.noise), found.diverging)
+
+    def _check_finite(self, what: str) -> None:
+        if self.status.name in ("not_finite", "drift_not_finite"):
+            raise InputError(f"{what} must come from a fit of finite numbers, but this one is {self.status.name}")
+
+    def keep_errors(self) -> None:
+        """Keep intervals from standard errors, where the method has them and no others were asked for."""
+        if "intervals" not in self.kept and type(self.method).information is not Method.information:
+            # A fit read from a file may lack its drift: its table is then shown without intervals.
+            with contextlib.suppress(InputError):
+                self.intervals(draws=0)
+
     def table(self) -> list[dict[str, Any]]:
         """The rows of `summary` as plain mappings."""
+        return [row | self._ends(row["quantity"]) for row in self._estimates()]
+
+    def _ends(self, name: str) -> dict[str, Any]:
+        known: Intervals | None = self.kept.get("intervals")
+        if known is None or name not in known.names:
+            return {}
+        lower, upper = known[name]
+        return {"lower": lower, "upper": upper, "told": known.verdicts[known.names.index(name)]}
+
+    def _estimates(self) -> list[dict[str, Any]]:
         kinds = {name: "fixed" if p.fixed else "parameter" for name, p in self.model.parameters}
         time = self.series[0].time_unit or "time"
         rows = [_row(name, value, kinds[name], "") for name, value in self.params.items()]
@@ -107,9 +229,14 @@ class Fit:
         return rows + [_row(f"noise[{state}]", value, "noise", "state") for state, value in noise]
 
     def summary(self) -> Any:
-        """A pandas data frame of every quantity: its estimate, interval, unit and kind."""
+        """A pandas data frame of every quantity: its estimate, interval, unit, kind, and whether the data tell it.
+
+        The intervals are the last that were asked for; without any, those from standard errors where the method has
+        them (a second or so), which `fit.intervals(key=key)` calibrates.
+        """
         import pandas as pd  # here, not above: half a second that most uses do not need
 
+        self.keep_errors()
         return pd.DataFrame(self.table()).set_index("quantity")
 
     def record(self, truth: Mapping[str, Any] | None = None) -> store.Record:
@@ -126,9 +253,10 @@ class Fit:
         return report.plot_fit(self.record(), *args, **options)
 
     def report(self, path: str | os.PathLike[str], truth: Mapping[str, Any] | None = None) -> None:
-        """Write one self-contained HTML page about the fit."""
+        """Write one self-contained HTML page about the fit, with intervals as `summary` shows them."""
         from sdefit import report
 
+        self.keep_errors()
         report.write_fit(self.record(truth), path)
 
     def save(self, path: str | os.PathLike[str], truth: Mapping[str, Any] | None = None) -> None:
@@ -137,14 +265,7 @@ class Fit:
 
     def to_arviz(self) -> Any:
         """The estimate as ArviZ data: a posterior of one draw beside the observations."""
-        import arviz_base
-
-        draws = posterior(self)
-        dims = {name: list(axes[2:]) for name, (axes, _) in draws.items()} | {"values": ["series", "time", "state"]}
-        observed = {"values": store.padded([one.values for one in self.series])}
-        coords = {"state": list(self.model.states), "state_2": list(self.model.states)}
-        groups = {"posterior": {name: array for name, (_, array) in draws.items()}, "observed_data": observed}
-        return arviz_base.from_dict(groups, dims=dims, coords=coords)
+        return to_arviz(self, posterior(self))
 
     def assumed(self) -> list[str]:
         """What the fit took for granted, in sentences."""
@@ -190,7 +311,7 @@ def _version(name: str) -> str:
 
 def _row(quantity: str, value: float, kind: str, unit: str) -> dict[str, Any]:
     interval = {"lower": np.nan, "upper": np.nan}  # until intervals are asked for
-    return {"quantity": quantity, "estimate": float(value), **interval, "unit": unit, "kind": kind}
+    return {"quantity": quantity, "estimate": float(value), **interval, "unit": unit, "kind": kind, "told": ""}
 
 
 def _band(times: np.ndarray, mean: np.ndarray, std: np.ndarray, names: tuple[str, ...], level: float) -> States:
@@ -198,6 +319,15 @@ def _band(times: np.ndarray, mean: np.ndarray, std: np.ndarray, names: tuple[str
         raise InputError(f"level must lie between 0 and 1, not {level!r}")
     half = NormalDist().inv_cdf(0.5 + level / 2) * std
     return States(times, mean, std, mean - half, mean + half, names, level)
+
+
+def _points(x: Any, states: int) -> np.ndarray:
+    """The states asked for, one row each."""
+    at = as_numbers(x, "x")
+    at = np.atleast_1d(at)[:, None] if states == 1 and at.ndim < 2 else at
+    if at.ndim != 2 or at.shape[1] != states or not np.isfinite(at).all():
+        raise InputError(f"x must be rows of {states} finite number(s), one per state, not an array of {at.shape}")
+    return at
 
 
 def _pool_with(series: tuple[Series, ...], which: int, times: np.ndarray) -> tuple[Pool, np.ndarray]:

@@ -14,11 +14,13 @@ from sdefit.data import Series
 from sdefit.dynamics import model_file
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import FileError, InputError, ModelError
+from sdefit.fitting.keeping import kept_facts, kept_fields
 from sdefit.methods._base import Method
 from sdefit.result import Estimate, Status
 from sdefit.store import Record, axes, padded, plain
 
 _ROWS = ("series", "time", "state")
+Named = dict[str, tuple[tuple[str, ...], np.ndarray]]  # arrays with the names of their axes
 _OWN = ("theta", "G", "noise", "mean", "std", "objective", "code")
 
 
@@ -48,6 +50,7 @@ def pack(fit: Any, table: Sequence[Mapping[str, Any]], assumed: Sequence[str], t
         "assumed": assumed,
         "truth": truth,
         "provenance": fit.provenance,
+        **kept_facts(fit.kept),
     }
     coordinates = {"series": names, "state": model.states, "state_2": model.states, "param": tuple(fit.params)}
     arrays = _data_arrays(fit) | _estimate_arrays(fit)
@@ -89,11 +92,30 @@ def _estimate_arrays(fit: Any) -> dict[str, Any]:
     return arrays | {name: axes(name, np.asarray(array)) for name, array in own.items()}
 
 
-def posterior(fit: Any) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+def posterior(fit: Any) -> Named:
     """The estimates as one chain of one draw, under names that ArviZ and NetCDF accept."""
-    draws = {_posterior_name(name): ((), np.asarray(value)) for name, value in fit.params.items()}
-    draws |= {"G": (("state", "state_2"), fit.G), "noise": (("state",), fit.noise)}
-    return {name: (("chain", "draw", *dims), array[None, None]) for name, (dims, array) in draws.items()}
+    params = {name: np.full((1, 1), value) for name, value in fit.params.items()}
+    return posterior_draws(params, fit.G[None, None], fit.noise[None, None])
+
+
+def posterior_draws(params: Mapping[str, np.ndarray], G: np.ndarray, noise: np.ndarray) -> Named:
+    """Draws (chains, draws, …) with the names of their axes, under names that ArviZ and NetCDF accept."""
+    draws = {_posterior_name(name): ((), values) for name, values in params.items()}
+    draws |= {"G": (("state", "state_2"), G), "noise": (("state",), noise)}
+    return {name: (("chain", "draw", *dims), array) for name, (dims, array) in draws.items()}
+
+
+def to_arviz(fit: Any, draws: Named, diverging: np.ndarray | None = None) -> Any:
+    """Draws beside the observations, as ArviZ data."""
+    import arviz_base  # here, not above: slow to import
+
+    dims = {name: list(axes[2:]) for name, (axes, _) in draws.items()} | {"values": ["series", "time", "state"]}
+    observed = {"values": padded([one.values for one in fit.series])}
+    coords = {"state": list(fit.model.states), "state_2": list(fit.model.states)}
+    groups = {"posterior": {name: array for name, (_, array) in draws.items()}, "observed_data": observed}
+    if diverging is not None:
+        groups["sample_stats"] = {"diverging": diverging}
+    return arviz_base.from_dict(groups, dims=dims, coords=coords)
 
 
 def _posterior_name(name: str) -> str:
@@ -149,6 +171,7 @@ def _fields(record: Record, model: SDE | None) -> dict[str, Any]:
         "compile_seconds": facts["compile_seconds"],
         "notes": tuple(facts["notes"]),
         "provenance": facts["provenance"],
+        "kept": kept_fields(facts),
     }
 
 

@@ -1,5 +1,6 @@
 """`fit`, `fit_each` and `load`."""
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -49,7 +50,7 @@ def fit(
     pool = standardise(several)
     method.check(model, pool)
     run = _driver.estimate(model, method, pool, values, key)
-    return _checked(_package(model, several, method, key, run), throw)
+    return _checked(_reviewed(_package(model, several, method, key, run), values), throw)
 
 
 def fit_each(
@@ -84,7 +85,7 @@ def fit_each(
     for i, one in enumerate(several):
         answer = jax.tree.map(lambda a, i=i: a[i], run.value)
         share = _driver.Run(answer, run.seconds / len(several), run.compile_seconds / len(several))
-        fits.append(_package(model, [one], method, jax.random.fold_in(key, i), share))
+        fits.append(_reviewed(_package(model, [one], method, jax.random.fold_in(key, i), share), starts[i]))
     return [_checked(one, throw, f"series {i}: ") for i, one in enumerate(fits)]
 
 
@@ -125,6 +126,20 @@ def _package(model: SDE, series: list[Series], method: Method, key: Key, run: _d
         notes=tuple(dict.fromkeys(note for one in series for note in one.notes)),
         provenance=provenance(),
     )
+
+
+def _reviewed(one: Fit, start: np.ndarray) -> Fit:
+    """The fit with what its method says of it; by another method where that one's answer should stand instead."""
+    said, instead = one.method.review(one.model, one.estimate)
+    if instead is not None:
+        run = _driver.estimate(one.model, instead, standardise(one.series), start, one.key)
+        other = _package(one.model, list(one.series), instead, one.key, run)
+        if other.status.ok or not one.status.ok:
+            seconds, compiling = one.seconds + other.seconds, one.compile_seconds + other.compile_seconds
+            one = dataclasses.replace(other, seconds=seconds, compile_seconds=compiling)
+        else:
+            said = f"{said} But that failed ({other.status.name}), so the first answer stands."
+    return dataclasses.replace(one, notes=(*one.notes, said)) if said else one
 
 
 def _checked(one: Fit, throw: bool, where: str = "") -> Fit:

@@ -1,0 +1,157 @@
+"""`Diagnosis`: what in the data a fit does not explain, each finding with a hint in words."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sdefit.data import Pool
+from sdefit.diagnosis import checks
+from sdefit.diagnosis.residuals import Residuals, residuals
+from sdefit.dynamics.sde import SDE
+from sdefit.methods._base import Method
+from sdefit.result import Estimate
+
+ALARM = 0.01  # p-value below which a check speaks up: about one in a hundred does so by chance
+_STEEP = 1.0  # ‖∂f/∂x‖ times a gap above which a straight drift across the gap is a poor picture
+_FEWEST = 8  # residuals of a state below which nothing is tested
+
+HINTS = {
+    "mean": "Predictions of `{state}` are off on average: the drift lacks a constant or a slow trend.",
+    "spread": "Residuals of `{state}` are {wide} than predicted: G or the noise is too {small}, or not constant.",
+    "normality": "Residuals of `{state}` are not normal: look for outliers, jumps, or noise that grows with the state.",
+    "autocorrelation": "Residuals of `{state}` follow each other: the drift misses dynamics, or a state is missing.",
+    "coverage": "Bands of `{state}` hold too {few} observations: do not trust the width of forecasts.",
+    "drift": "The drift of `{state}` is not what the data ask for near {where:.3g}: its formula has the wrong shape.",
+    "sampling": "Gaps are long for this drift (‖∂f/∂x‖ times the gap is {steep:.2g} at the median): sample more often, "
+    "and trust intervals less.",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One check of one state: its number, its p-value where it has one, whether it passes, and a hint if not."""
+
+    name: str
+    state: str
+    value: float
+    p: float
+    ok: bool
+    hint: str = ""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """All checks of a fit, with the numbers behind its figures.
+
+    - `checks`: one `Check` for each state and kind; `hints`: what to think about, empty where all is well.
+    - `residuals`: standardised one-step residuals, an (N, K) array for each series, NaN where there is none.
+    - `quantiles`: for each state the normal quantiles and the sorted residuals (a QQ plot).
+    - `autocorrelation`: for each state its first lags. `drift`: for each state the fitted drift and the one that
+      the data ask for, in bins of that state, with its standard error.
+    """
+
+    checks: tuple[Check, ...]
+    residuals: tuple[np.ndarray, ...]
+    quantiles: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    autocorrelation: Mapping[str, np.ndarray]
+    drift: Mapping[str, Mapping[str, np.ndarray]]
+
+    @property
+    def ok(self) -> bool:
+        return all(check.ok for check in self.checks)
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        return tuple(check.hint for check in self.checks if not check.ok)
+
+    def table(self) -> list[dict[str, Any]]:
+        """The checks as plain mappings."""
+        return [dataclasses.asdict(check) for check in self.checks]
+
+    def frame(self) -> Any:
+        """The checks as a pandas data frame."""
+        import pandas as pd  # here, not above: half a second that most uses do not need
+
+        return pd.DataFrame(self.table())
+
+    def __str__(self) -> str:
+        rows = [
+            f"  {c.name:<16} {c.state:<10} {c.value:>9.3g}  p {c.p:<8.2g} {'ok' if c.ok else '!'}" for c in self.checks
+        ]
+        return "\n".join(["One-step residuals:", *rows, *(self.hints or ("Nothing stands out.",))])
+
+
+def diagnose(model: SDE, method: Method, pool: Pool, estimate: Estimate, lengths: Sequence[int]) -> Diagnosis:
+    """The checks of one fit; `lengths` are the rows of each series."""
+    found = residuals(model, method, pool, estimate)
+    each = {state: _one_state(found, k) for k, state in enumerate(model.states)}
+    usable = {state: rows for state, rows in each.items() if len(rows["z"]) >= _FEWEST}
+    drift = {
+        state: checks.binned_drift(*(rows[w] for w in ("state", "drift", "error", "spread", "gap")))
+        for state, rows in usable.items()
+    }
+    made = [check for state, rows in usable.items() for check in _checks(state, rows, drift[state])]
+    return Diagnosis(
+        checks=(*made, _sampling(found)),
+        residuals=tuple(np.asarray(z)[:n] for z, n in zip(found.standard, lengths, strict=True)),
+        quantiles={state: checks.quantiles(rows["z"]) for state, rows in usable.items()},
+        autocorrelation={state: checks.autocorrelation(rows["z"], _lags(rows["z"])) for state, rows in usable.items()},
+        drift=drift,
+    )
+
+
+def _one_state(found: Residuals, k: int) -> dict[str, np.ndarray]:
+    """The residuals of one state in the order of time, series after series, with what belongs to each."""
+    seen = np.isfinite(found.standard[..., k])
+    columns = {
+        "z": found.standard,
+        "error": found.error,
+        "spread": found.spread,
+        "state": found.state,
+        "drift": found.drift,
+    }
+    rows = {name: np.asarray(array)[..., k][seen] for name, array in columns.items()}
+    gap = np.asarray(found.gap)[seen]
+    return rows | {"gap": np.where(gap > 0, gap, np.inf)}  # the first row of an ODE has no gap before it
+
+
+def _lags(z: np.ndarray) -> int:
+    return max(1, min(10, len(z) // 5))
+
+
+def _checks(state: str, rows: dict[str, np.ndarray], drift: Mapping[str, np.ndarray]) -> list[Check]:
+    z = rows["z"]
+    variance, p_variance = checks.variance_test(z)
+    inside, p_inside = checks.coverage(z, 0.9)
+    words = {"wide": "wider", "small": "small"} if variance > 1 else {"wide": "narrower", "small": "large"}
+    facts = [
+        ("mean", *checks.mean_test(z), {}),
+        ("spread", math.sqrt(variance), p_variance, words),
+        ("normality", *checks.jarque_bera(z), {}),
+        ("autocorrelation", *checks.ljung_box(z, _lags(z)), {}),
+        ("coverage", inside, p_inside, {"few": "few" if inside < 0.9 else "many"}),
+    ]
+    if drift["z"].size:
+        worst = int(np.argmax(np.abs(drift["z"])))
+        p = min(1.0, drift["z"].size * 2 * checks.normal_tail(abs(drift["z"][worst])))  # Bonferroni over the bins
+        facts.append(("drift", float(drift["z"][worst]), p, {"where": drift["state"][worst]}))
+    return [
+        Check(name, state, value, p, p >= ALARM, _hint(name, p, state=state, **words))
+        for name, value, p, words in facts
+    ]
+
+
+def _hint(name: str, p: float, **words: Any) -> str:
+    return HINTS[name].format(**words) if p < ALARM else ""
+
+
+def _sampling(found: Residuals) -> Check:
+    """Whether gaps are short beside the time in which the drift changes."""
+    steep = np.asarray(found.steepness)
+    steep = steep[(np.asarray(found.gap) > 0) & np.isfinite(steep)]
+    middle = float(np.median(steep)) if steep.size else 0.0
+    ok = middle <= _STEEP
+    return Check("sampling", "", middle, math.nan, ok, "" if ok else HINTS["sampling"].format(steep=middle))

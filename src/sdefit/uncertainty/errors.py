@@ -1,0 +1,70 @@
+"""Standard errors of every quantity from a method's own `Information`, in the user's units."""
+
+from typing import Any
+
+import numpy as np
+
+from sdefit.data import Pool
+from sdefit.dynamics.sde import SDE
+from sdefit.methods import _driver
+from sdefit.methods._base import Information, Method
+from sdefit.result import Estimate
+from sdefit.uncertainty.bootstrap import Values
+from sdefit.uncertainty.quantities import Quantities
+
+
+def covariance(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> _driver.Run | None:
+    """The covariance of (θ, G Gᵀ row by row, σ²) in the user's units; None where the method knows nothing."""
+    if type(method).information is Method.information:
+        return None
+    run = _driver.PROGRAMS.run(_information, model, method, pool, estimate)
+    return run._replace(value=in_users_units(model, run.value, pool.scale, pool.time_scale))
+
+
+def in_users_units(model: SDE, covariance: Any, scale: Any, time_scale: Any) -> np.ndarray:
+    """A covariance of (θ, G Gᵀ row by row, σ²) whose last two are standardised, in the user's units."""
+    scale, time = np.asarray(scale), float(np.asarray(time_scale))
+    units = np.concatenate([np.ones(len(model.free)), np.outer(scale, scale).ravel() / time, scale**2])
+    return units[:, None] * np.asarray(covariance) * units[None, :]
+
+
+def _information(model: SDE, method: Method, pool: Pool, estimate: Estimate):
+    found = method.information(model, pool, estimate)
+    assert isinstance(found, Information)
+    return found.covariance
+
+
+def standard_errors(quantities: Quantities, covariance: np.ndarray, values: Values) -> np.ndarray:
+    """The standard error of each quantity; NaN where the covariance has none."""
+    P, K = len(quantities.model.free), len(quantities.model.states)
+    G, noise = np.asarray(values.G), np.asarray(values.noise)
+    rows, columns = np.array(quantities.entries, int).reshape(-1, 2).T
+    GGt = np.zeros((len(rows), len(covariance)))
+    GGt[np.arange(len(rows)), P + K * rows + columns] = 1.0
+    theta, sigma = np.eye(P, len(covariance)), np.zeros((K, len(covariance)))
+    sigma[np.arange(K), P + K * K + np.arange(K)] = 0.5 / np.maximum(noise, 1e-150)
+    slopes = np.concatenate([theta, _slopes_of_G(G, rows, columns, P, len(covariance)), GGt, sigma])
+    return np.array([_spread(slope, covariance) for slope in slopes])
+
+
+def _spread(slope: np.ndarray, covariance: np.ndarray) -> float:
+    """The standard error of one combination, from the part of the covariance that it needs."""
+    used = np.flatnonzero(slope)
+    variance = slope[used] @ covariance[np.ix_(used, used)] @ slope[used]
+    return float(np.sqrt(variance)) if variance >= 0 else np.nan
+
+
+def _slopes_of_G(G: np.ndarray, rows: np.ndarray, columns: np.ndarray, skip: int, size: int) -> np.ndarray:
+    """How the entries of the Cholesky factor G move with the entries of G Gᵀ: dG = G Φ(G⁻¹ dQ G⁻ᵀ)."""
+    K = len(G)
+    slopes = np.zeros((len(rows), size))
+    inverse = np.linalg.pinv(G)
+    for i in range(K):
+        for j in range(K):
+            change = np.zeros((K, K))
+            change[i, j] += 0.5
+            change[j, i] += 0.5
+            inner = inverse @ change @ inverse.T
+            half = np.tril(inner, -1) + 0.5 * np.diag(np.diagonal(inner))
+            slopes[:, skip + K * i + j] = (G @ half)[rows, columns]
+    return slopes

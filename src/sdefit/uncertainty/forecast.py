@@ -1,0 +1,144 @@
+"""`Forecast`: where paths of the fitted model go from the last smoothed state, and how good that proves to be."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sdefit import metrics
+from sdefit._types import Key, Scalar
+from sdefit.data import Pool, Series
+from sdefit.dynamics.sde import SDE
+from sdefit.errors import DataError, InputError
+from sdefit.filtering.moments import value_and_slope
+from sdefit.methods import _driver
+from sdefit.methods._base import Method
+from sdefit.result import Estimate
+from sdefit.uncertainty.bootstrap import paths
+
+_REACH = 0.1  # slope of the drift times one step, at most
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Forecast:
+    """Simulated states and observations after the last row of a series, with their mean and band.
+
+    - `times` (T,); `mean`, `lower`, `upper` (T, K): of the states, which the band holds with probability `level`.
+    - `states`, `observations` (draws, T, K): the paths themselves, and with observation noise.
+    - `lost`: how many paths left the finite numbers; they are not among the draws.
+    """
+
+    times: np.ndarray
+    names: tuple[str, ...]
+    states: np.ndarray
+    observations: np.ndarray
+    level: float
+    lost: int
+
+    @property
+    def mean(self) -> np.ndarray:
+        return np.mean(self.states, axis=0)
+
+    @property
+    def lower(self) -> np.ndarray:
+        return np.quantile(self.states, 0.5 - self.level / 2, axis=0)
+
+    @property
+    def upper(self) -> np.ndarray:
+        return np.quantile(self.states, 0.5 + self.level / 2, axis=0)
+
+    def score(self, held_back: Series | Any) -> dict[str, Any]:
+        """Proper scores of the observations that came: CRPS of each time and state, energy of each time, and means.
+
+        `held_back` is a `Series` at the forecast's times, or its values (T, K). Lower is better. The coverage is
+        the share of values inside the band of the observations.
+        """
+        seen = held_back.values if isinstance(held_back, Series) else np.asarray(held_back, float)
+        seen = seen.reshape(len(self.times), -1)
+        if isinstance(held_back, Series) and not np.allclose(held_back.times, self.times):
+            raise DataError("held_back must be a series at the forecast's own times; forecast at held_back.times")
+        if seen.shape != self.mean.shape:
+            raise DataError(f"held_back must have the shape {self.mean.shape} of the forecast, not {seen.shape}")
+        crps, energy = metrics.crps(self.observations, seen), metrics.energy_score(self.observations, seen)
+        low, high = np.quantile(self.observations, [0.5 - self.level / 2, 0.5 + self.level / 2], axis=0)
+        inside = (low <= seen) & (seen <= high)
+        known = np.isfinite(seen)
+        return {
+            "crps": crps,
+            "energy": energy,
+            "mean_crps": dict(zip(self.names, np.nanmean(crps, axis=0).tolist(), strict=True)),
+            "mean_energy": float(np.nanmean(energy)),
+            "coverage": float(inside[known].mean()),
+        }
+
+
+def forecast(
+    model: SDE, method: Method, pool: Pool, estimate: Estimate, series: int, times: np.ndarray, std: np.ndarray,
+    *, draws: int, level: float, key: Key,
+) -> Forecast:  # fmt: skip
+    """Paths from the last smoothed state of one series, drawn with its spread, at `times` after it."""
+    last = float(
+        np.asarray(pool.time_origin)[series] + np.asarray(pool.time_scale) * np.asarray(pool.times)[series].max()
+    )
+    if times.ndim != 1 or not times.size or not np.isfinite(times).all() or np.any(np.diff(times, prepend=last) <= 0):
+        raise DataError(
+            f"times must increase from after the last observation at {last:g}; fit.states(times) is for others"
+        )
+    if not (isinstance(draws, int) and draws >= 2):
+        raise InputError(f"draws must be a whole number of at least 2, not {draws!r}")
+    if not (isinstance(level, float) and 0 < level < 1):
+        raise InputError(f"level must lie between 0 and 1, not {level!r}")
+    ahead = _ahead(pool, series, np.concatenate([[last], times]))
+    row = int(np.sum(np.diff(np.asarray(pool.times)[series]) > 0))
+    where = np.asarray(estimate.mean)[series, row], std / np.asarray(pool.scale)
+    inputs = (pool, ahead, estimate, *where, np.arange(draws, dtype=np.int32), key)
+    found = _driver.PROGRAMS.run(_forecast, model, method, *inputs).value
+    states, observations = (np.asarray(one)[:, 1:] for one in found)
+    kept = np.isfinite(states).all(axis=(1, 2))
+    if kept.sum() < 2:
+        raise InputError("a forecast must stay finite, but the fitted model blows up; forecast less far ahead")
+    return Forecast(times, model.states, states[kept], observations[kept], level, int((~kept).sum()))
+
+
+def _ahead(pool: Pool, series: int, times: np.ndarray) -> Pool:
+    """A pool of one series that is observed nowhere, at the times of a forecast."""
+    origin, scale = float(np.asarray(pool.time_origin)[series]), float(np.asarray(pool.time_scale))
+    K = np.asarray(pool.values).shape[-1]
+    parts = (
+        ((times - origin) / scale)[None],
+        np.broadcast_to(np.asarray(pool.values)[series, :1], (len(times), K))[None],
+        np.zeros((1, len(times), K), bool),
+        np.asarray(pool.time_origin)[series : series + 1],
+    )
+    return eqx.tree_at(lambda p: (p.times, p.values, p.observed, p.time_origin), pool, parts)
+
+
+def _forecast(model: SDE, method: Method, pool: Pool, ahead: Pool, estimate: Estimate, mean, std, index, key):
+    """States and observations in the user's units, (draws, times, state), from states drawn about `mean`."""
+    del method
+    gaps = jnp.diff(ahead.times, axis=1, prepend=ahead.times[:, :1])
+    counts = jnp.maximum(jnp.ceil(gaps * _steepest(model, pool, estimate) / _REACH), 1).astype(jnp.int32)
+
+    def one(i):
+        first_key, path_key, noise_key = jax.random.split(jax.random.fold_in(key, i), 3)
+        first = mean + std * jax.random.normal(first_key, mean.shape)
+        source = eqx.tree_at(lambda e: e.mean, estimate, first[None, None, :])
+        states = paths(model, ahead, source, counts, path_key)
+        seen = states + estimate.noise[None, None, :] * jax.random.normal(noise_key, states.shape)
+        return ahead.path_out(states)[0], ahead.path_out(seen)[0]
+
+    return jax.vmap(one)(index)
+
+
+def _steepest(model: SDE, pool: Pool, estimate: Estimate) -> Scalar:
+    """The largest slope of the drift along the smoothed paths, in standardised units."""
+    drift = pool.drift(lambda t, x: model.f(t, x, estimate.theta))
+
+    def size(t, x, origin):
+        return jnp.linalg.norm(value_and_slope(lambda t, x: drift(t, x, origin), t, x)[1])
+
+    sizes = jax.vmap(jax.vmap(size, (0, 0, None)))(pool.times, estimate.mean, pool.time_origin)
+    return jnp.max(jnp.where(jnp.isfinite(sizes), sizes, 0.0))

@@ -1,0 +1,183 @@
+"""`Intervals`: what the data leave possible for every quantity, by bootstrap or from standard errors."""
+
+import dataclasses
+from statistics import NormalDist
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from sdefit._types import Key
+from sdefit.data import Pool
+from sdefit.dynamics.sde import SDE
+from sdefit.errors import InputError
+from sdefit.methods._base import Method
+from sdefit.result import Estimate
+from sdefit.uncertainty import errors
+from sdefit.uncertainty.bootstrap import Values, finite, source_of, twice
+from sdefit.uncertainty.quantities import Quantities
+from sdefit.uncertainty.verdict import Evidence, judge, natural_scales, starts_sentence
+
+BATCH = 32  # refits in one run of a program: the slowest search of a batch holds up the others
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Intervals:
+    """An interval for every free parameter, entry of G and G Gᵀ, and noise, in the user's units.
+
+    - `names`, `estimate`, `lower`, `upper`: one of each for each quantity.
+    - `std`: standard errors from the method's information; NaN where it has none.
+    - `kind`: "bootstrap" or "information". `level`, `draws`: what was asked for.
+    - `verdicts`: whether the data tell each quantity, and `sentences`, the same for people.
+    - `failed`: how many refits ended in no number and were left out.
+    - `seconds`, `compile_seconds`: the bootstrap's cost; `std_seconds`: that of the standard errors, all included.
+    """
+
+    names: tuple[str, ...]
+    estimate: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    std: np.ndarray
+    kind: str
+    level: float
+    draws: int
+    failed: int
+    verdicts: tuple[str, ...]
+    sentences: tuple[str, ...]
+    seconds: float
+    compile_seconds: float
+    std_seconds: float
+
+    def __getitem__(self, name: str) -> tuple[float, float]:
+        """The ends of one quantity's interval."""
+        if name not in self.names:
+            raise InputError(f"an interval must be asked for by one of {', '.join(self.names)}, not {name!r}")
+        i = self.names.index(name)
+        return float(self.lower[i]), float(self.upper[i])
+
+    def table(self) -> list[dict[str, Any]]:
+        """One plain mapping for each quantity."""
+        columns = (self.names, self.estimate, self.lower, self.upper, self.std, self.verdicts)
+        keys = ("quantity", "estimate", "lower", "upper", "std", "verdict")
+        return [
+            {k: v if isinstance(v, str) else float(v) for k, v in zip(keys, row, strict=True)}
+            for row in zip(*columns, strict=True)
+        ]
+
+    def frame(self) -> Any:
+        """The table as a pandas data frame."""
+        import pandas as pd  # here, not above: half a second that most uses do not need
+
+        return pd.DataFrame(self.table()).set_index("quantity")
+
+    def notes(self) -> list[str]:
+        """How the intervals came about, in sentences."""
+        level = f"{100 * self.level:g} % intervals"
+        if self.kind == "information":
+            cost = f"{self.std_seconds:.2g} s"
+            return [f"{level} from standard errors ({cost}); fit.intervals(key=key) gives calibrated ones."]
+        lost = f" {self.failed} refits failed and were left out." if self.failed else ""
+        return [f"{level} from {self.draws} simulated and refitted data sets ({self.seconds:.2g} s).{lost}"]
+
+    def __str__(self) -> str:
+        rows = [
+            (r["quantity"], *(f"{r[k]:.4g}" for k in ("estimate", "lower", "upper")), r["verdict"])
+            for r in self.table()
+        ]
+        wide = [max(len(row[i]) for row in rows) for i in range(4)]
+        lines = [
+            f"  {r[0]:<{wide[0]}}  {r[1]:>{wide[1]}}  ({r[2]:>{wide[2]}}, {r[3]:>{wide[3]}})  {r[4]}" for r in rows
+        ]
+        return "\n".join([*self.notes(), *lines, *self.sentences])
+
+
+def intervals(
+    model: SDE,
+    method: Method,
+    pool: Pool,
+    estimate: Estimate,
+    *,
+    level: float,
+    draws: int,
+    key: Key | None,
+    batch: int = BATCH,
+) -> Intervals:
+    """Intervals of one fit: by bootstrap, or from standard errors alone where `draws` is 0."""
+    _check(level, draws)
+    quantities = Quantities(model)
+    here = jax.tree.map(lambda a: a[0], source_of(*_one_of_many(pool, estimate)))
+    values, told = quantities.values(here), errors.covariance(model, method, pool, estimate)
+    std = np.full(len(values), np.nan) if told is None else errors.standard_errors(quantities, told.value, here)
+    ends = from_errors(quantities, values, std, level)
+    failed, cost = 0, {"seconds": 0.0, "compile_seconds": 0.0}
+    if draws and key is not None:
+        sources, found, run = twice(model, method, *_one_of_many(pool, estimate), draws, key, batch)
+        sources, found = (jax.tree.map(lambda a: a[0], one) for one in (sources, found))
+        ends = from_draws(quantities, values, sources, found, level)
+        failed, cost = int(np.sum(~finite(found))), {"seconds": run.seconds, "compile_seconds": run.compile_seconds}
+    sizes = natural_scales(model, method, pool, estimate)
+    verdict = judge(quantities, Evidence(values, *ends, level, sizes, None if told is None else told.value))
+    return Intervals(
+        names=tuple(quantities.names),
+        estimate=values,
+        lower=ends[0],
+        upper=ends[1],
+        std=std,
+        kind="bootstrap" if draws else "information",
+        level=level,
+        draws=draws,
+        failed=failed,
+        verdicts=verdict.words,
+        sentences=(*verdict.sentences, *starts_sentence(estimate)),
+        std_seconds=0.0 if told is None else told.seconds + told.compile_seconds,
+        **cost,
+    )
+
+
+def from_errors(
+    quantities: Quantities, values: np.ndarray, std: np.ndarray, level: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of intervals from standard errors, straight in each quantity's coordinate."""
+    half = NormalDist().inv_cdf(0.5 + level / 2) * std * np.abs(quantities.slopes(values))
+    at = quantities.coordinates(values)
+    ends = quantities.back(at - half), quantities.back(at + half)
+    return np.minimum(*ends), np.maximum(*ends)  # a coordinate may fall where its quantity grows
+
+
+def from_draws(
+    quantities: Quantities, values: np.ndarray, sources: Values, found: Values, level: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of intervals from how far estimates fell from the sources of their data, in each quantity's coordinate."""
+    kept = finite(found)
+    if kept.sum() < 10:
+        unknown = np.full(len(values), np.nan)
+        return unknown, unknown
+    pair = [quantities.coordinates(quantities.values(one))[kept] for one in (found, sources)]
+    missed = pair[0] - pair[1]
+    low, high = (_quantile(missed, share) for share in (0.5 - level / 2, 0.5 + level / 2))
+    # A standard deviation near 0 is missed on one side only: there an interval is symmetric about the middle.
+    middle = np.median(missed, axis=0)
+    half = _quantile(np.abs(missed - middle), level)
+    low, high = np.where(quantities.scales, middle - half, low), np.where(quantities.scales, middle + half, high)
+    at = quantities.coordinates(values)
+    ends = quantities.back(at - high), quantities.back(at - low)
+    return np.minimum(*ends), np.maximum(*ends)
+
+
+def _quantile(draws: np.ndarray, share: float) -> np.ndarray:
+    """The quantile by which n + 1 equally likely places fall on either side: right on average for few draws too."""
+    return np.quantile(draws, share, axis=0, method="weibull")
+
+
+def _one_of_many(pool: Pool, estimate: Estimate) -> tuple[Pool, Estimate]:
+    """One fit with a leading axis, without what refits do not need."""
+    bare = eqx.tree_at(lambda e: e.trace, estimate, {})
+    return jax.tree.map(lambda a: np.asarray(a)[None], (pool, bare))
+
+
+def _check(level: Any, draws: Any) -> None:
+    if not (isinstance(level, float) and 0 < level < 1):
+        raise InputError(f"level must lie between 0 and 1, not {level!r}")
+    if not (isinstance(draws, int) and (draws == 0 or draws >= 40)):
+        raise InputError(f"draws must be 0 (standard errors alone) or a whole number of at least 40, not {draws!r}")

@@ -1,0 +1,99 @@
+"""The posterior of θ, G and σ by NUTS, for methods with a likelihood.
+
+The prior is the user's where a parameter has one, else uniform in θ within its bounds; the entries of G and σ are
+normal about 0 with three times the spread of the data (of its increments over one mean spacing for G). Coordinates are
+those in which the likelihood is round at its maximum, so that the sampler has little left to learn.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sdefit._types import Array, Float, Key, Scalar, Theta
+from sdefit.data import Pool
+from sdefit.dynamics.sde import SDE
+from sdefit.errors import InputError
+from sdefit.methods._base import Method
+from sdefit.methods._coordinates import root
+from sdefit.methods._likelihood import Likelihood
+from sdefit.result import Estimate
+
+_WIDTH = 3.0  # of the prior on the entries of G and on σ, in standardised units
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Draws:
+    """Draws in the user's units, (chains, draws, …), and which of them came after a divergence of the sampler."""
+
+    theta: np.ndarray
+    G: np.ndarray
+    noise: np.ndarray
+    diverging: np.ndarray
+
+
+def sample(
+    model: SDE, method: Method, pool: Pool, estimate: Estimate, *, draws: int, warmup: int, chains: int, key: Key
+) -> Draws:
+    """Draws from the posterior, started about the estimate."""
+    for word, number in (("draws", draws), ("warmup", warmup), ("chains", chains)):
+        if not (isinstance(number, int) and number >= 1):
+            raise InputError(f"{word} must be a whole number of at least 1, not {number!r}")
+    with jax.enable_x64(True):
+        pool, estimate = jax.tree.map(jnp.asarray, (pool, estimate))
+        likelihood = method.likelihood(model, pool, estimate)
+        if likelihood is None:
+            raise InputError(f"posterior needs a method with a likelihood, such as sf.ESGF(), not {method.name}")
+        u, diverging = _nuts(likelihood, estimate.hyper["coordinates"], draws, warmup, chains, key)
+        theta, G, noise = jax.jit(jax.vmap(jax.vmap(lambda u: _parts(likelihood, u))))(u)
+        G, noise = jax.vmap(jax.vmap(pool.diffusion_out))(G), pool.spread_out(noise)
+        return Draws(*(np.asarray(a) for a in (theta, G, noise, diverging)))
+
+
+def _nuts(likelihood: Likelihood, center: Theta, draws: int, warmup: int, chains: int, key: Key) -> tuple[Array, Array]:
+    from numpyro.infer import MCMC, NUTS  # here, not above: a second that most uses do not need
+
+    half = jax.jit(lambda u: _half(likelihood, u))(center)
+    start_key, key = jax.random.split(key)
+    begin = 0.5 * jax.random.normal(start_key, (chains, center.size))
+    fn = _potential(likelihood, center, half)
+    sampler = MCMC(
+        NUTS(potential_fn=fn, dense_mass=True, target_accept_prob=0.9),
+        num_warmup=warmup, num_samples=draws, num_chains=chains, chain_method="vectorized", progress_bar=False,
+    )  # fmt: skip
+    sampler.run(key, init_params=begin, extra_fields=("diverging",))
+    v = sampler.get_samples(group_by_chain=True)
+    return center[None, None, :] + v @ half.T, sampler.get_extra_fields(group_by_chain=True)["diverging"]
+
+
+def _half(likelihood: Likelihood, u: Theta) -> Float[Array, "coordinates coordinates"]:
+    """A root of the covariance of the coordinates, as far as curvature tells it."""
+    curvature = likelihood(u).curvature + jnp.eye(u.size) * 1e-2
+    values, vectors = jnp.linalg.eigh(curvature)
+    return vectors / jnp.sqrt(jnp.maximum(jnp.abs(values), 1e-2))[None, :]
+
+
+def _potential(likelihood: Likelihood, center: Theta, half) -> Callable[[Theta], Scalar]:
+    """−log posterior in round coordinates, with the gradient that runs forward through the filter."""
+
+    def both(v):
+        u = center + half @ v
+        at = likelihood(u)
+        value, slope = jax.value_and_grad(likelihood.where.minus_log_density)(u, _WIDTH)
+        total, gradient = at.value + value, half.T @ (at.gradient + slope)
+        sound = jnp.isfinite(total) & jnp.all(jnp.isfinite(gradient))
+        return jnp.where(sound, total, 1e10), jnp.where(sound, gradient, 0.0)
+
+    @jax.custom_vjp
+    def fn(v):
+        return both(v)[0]
+
+    fn.defvjp(both, lambda gradient, weight: (weight * gradient,))
+    return fn
+
+
+def _parts(likelihood: Likelihood, u: Theta) -> tuple[Array, Array, Array]:
+    point = likelihood.where.point(likelihood.where.natural(u))
+    return point.theta, root(point.Q), jnp.sqrt(point.variance)

@@ -1,0 +1,114 @@
+"""`Profile`: how the likelihood falls as one parameter leaves its best value, all else fitted again."""
+
+import dataclasses
+from statistics import NormalDist
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sdefit._types import Array
+from sdefit.data import Pool
+from sdefit.dynamics.sde import SDE
+from sdefit.errors import InputError, ModelError
+from sdefit.filtering.scoring import Curved, negative_log_likelihood, score
+from sdefit.methods import _driver
+from sdefit.methods._base import Method
+from sdefit.methods._coordinates import Coordinates
+from sdefit.methods._likelihood import filter_pool, step_counts
+from sdefit.result import Estimate
+
+_REACH = 3.5  # standard errors to either side
+_BOUNDARY = 0.1  # weight of the log of each standard deviation, as in ESGF: it keeps them off zero
+_WIDEST = 2.0  # of a standard error in an unconstrained coordinate that is a logarithm
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Profile:
+    """The log-likelihood by a Gaussian filter with one parameter held at each of `values`, less its maximum.
+
+    `lower` and `upper` are where it has fallen by half the chi-squared quantile of `level`; infinite where it does
+    not within the values tried, which is to say that the data do not bound the parameter on that side.
+    """
+
+    name: str
+    values: np.ndarray
+    log_likelihood: np.ndarray
+    estimate: float
+    level: float
+    lower: float
+    upper: float
+    seconds: float
+
+
+def profile(
+    model: SDE, method: Method, pool: Pool, estimate: Estimate, name: str, points: int, level: float
+) -> Profile:
+    """The profile likelihood of one parameter, whatever method the estimate came from."""
+    if name not in model.free:
+        raise ModelError(f"name must be a free parameter ({', '.join(model.free) or 'none'}), not {name!r}")
+    if not (isinstance(points, int) and points >= 5):
+        raise InputError(f"points must be a whole number of at least 5, not {points!r}")
+    if not (isinstance(level, float) and 0 < level < 1):
+        raise InputError(f"level must lie between 0 and 1, not {level!r}")
+    place = np.array(model.free.index(name), np.int32)
+    shares = np.linspace(-_REACH, _REACH, points | 1)  # odd: the middle one is the best
+    inputs = (pool, estimate.theta, estimate.G, estimate.noise, estimate.mean[:, 0], place, shares)
+    run = _driver.PROGRAMS.run(_profile, model, method, *inputs)
+    values, found = (np.asarray(one) for one in run.value)
+    fall = found - np.nanmax(found)
+    ends = _ends(values, fall, level)
+    seconds = run.seconds + run.compile_seconds
+    return Profile(name, values, fall, float(estimate.theta[int(place)]), level, *ends, seconds)
+
+
+def _ends(values: np.ndarray, fall: np.ndarray, level: float) -> tuple[float, float]:
+    """Where the fall crosses half the chi-squared quantile on either side of its top, by straight lines."""
+    # Chi-squared with one degree of freedom is the square of a standard normal.
+    depth = -0.5 * NormalDist().inv_cdf(0.5 + level / 2) ** 2
+    top = int(np.nanargmax(fall))
+    sides = (values[top::-1], fall[top::-1], -np.inf), (values[top:], fall[top:], np.inf)
+    ends = []
+    for at, height, none in sides:
+        below = np.flatnonzero(height < depth)
+        n = int(below[0]) if below.size else 0
+        share = (height[n - 1] - depth) / (height[n - 1] - height[n]) if n else 0.0
+        ends.append(float(at[n - 1] + share * (at[n] - at[n - 1])) if n else float(none))
+    return ends[0], ends[1]
+
+
+def _profile(model: SDE, method: Method, pool: Pool, theta, G, noise, first, place, shares) -> tuple[Array, Array]:
+    """Values of one parameter, and the highest log-likelihood at each."""
+    del method
+    where = Coordinates(model, pool, "each")
+    steps = 2 * step_counts(model, pool, theta[None])
+
+    def fn(u, unit) -> Curved:
+        """The likelihood where `unit` holds a coordinate: no slope, and a curvature that leaves it where it is."""
+
+        def new(natural):
+            return filter_pool(model, pool, where.point(natural), steps, "cubature")[1].new
+
+        at = negative_log_likelihood(new, where.natural(u)).through(where.natural, u) + where.prior(u, _BOUNDARY)
+        other = ~unit[:, None] & ~unit[None, :]
+        curvature = jnp.where(other, at.curvature, 0.0) + jnp.diag(jnp.where(unit, 1.0, 0.0))
+        return Curved(at.value, jnp.where(unit, 0.0, at.gradient), curvature)
+
+    begin = where.at(theta, G, noise, first)
+    own = jnp.arange(begin.size) == place
+
+    def search(count, before):
+        """All searches: in the first round nothing is held, in the second one coordinate, off its best value."""
+        tries, _, _ = before
+        unit = own & (count > 0)
+        found = jax.vmap(lambda x: score(lambda u: fn(u, unit), x[None], longest=where.longest))(tries)
+        best: Curved = jax.tree.map(lambda a: a[0, 0], found.at)
+        spread = jnp.sqrt(jnp.maximum(jnp.linalg.pinv(best.curvature)[place, place], 0.0))
+        spread = jnp.where(jnp.isinf(where.longest[place]), spread, jnp.minimum(spread, _WIDEST))
+        ahead = found.x[:, 0] + jnp.where(own[None, :], (spread * shares)[:, None], 0.0)
+        return jnp.where(count > 0, tries, ahead), tries, -found.at.value[:, 0]
+
+    tries = jnp.broadcast_to(begin[None, :], (shares.size, begin.size))
+    # Two rounds of one loop, so that the filter is traced once.
+    tries, _, ends = jax.lax.fori_loop(0, 2, search, (tries, tries, jnp.zeros(shares.size)))
+    return jax.vmap(lambda x: model.bounds.constrain(x[: theta.size])[place])(tries), ends

@@ -1,0 +1,156 @@
+"""Whether the data tell a quantity: told, weakly told or not told, and a sentence for what is not.
+
+A quantity is told when its interval is narrow beside its own size. The size of a parameter is its value, or what it
+must change by to change the drift by as much as the drift is, if that is more (a level of zero has a size too). The
+size of a variance is itself.
+"""
+
+import dataclasses
+from statistics import NormalDist
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sdefit.data import Pool
+from sdefit.dynamics.sde import SDE
+from sdefit.methods import _driver
+from sdefit.methods._base import Method
+from sdefit.result import Estimate
+from sdefit.uncertainty.quantities import Quantities
+
+WORDS = ("told", "weakly told", "not told")
+# Standard errors as shares of a size, above which a quantity is weakly told, and not told.
+_WEAK, _NOT = 0.35, 0.8
+_CONFUSED = -0.5  # correlation of two variances below which the data see their sum rather than each
+_TOGETHER = 0.98  # correlation of two parameters above which the data see a combination of them
+
+
+@dataclasses.dataclass(frozen=True)
+class Evidence:
+    """What a verdict is made from: estimates with their intervals, sizes of θ, and a covariance where there is one."""
+
+    values: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    level: float
+    sizes: np.ndarray
+    covariance: np.ndarray | None
+
+    @property
+    def std(self) -> np.ndarray:
+        """Standard errors that the intervals are as wide as."""
+        return (self.upper - self.lower) / (2 * NormalDist().inv_cdf(0.5 + self.level / 2))
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """One word for each quantity, and the sentences a scientist needs."""
+
+    words: tuple[str, ...]
+    sentences: tuple[str, ...]
+
+
+def judge(quantities: Quantities, evidence: Evidence) -> Verdict:
+    """Which quantities the data tell, and in sentences which they do not."""
+    grades = _grades(quantities, evidence)
+    words = tuple("unknown" if np.isnan(g) else WORDS[int(g)] for g in grades)
+    named = dict(zip(quantities.names, words, strict=True))
+    sentences = [
+        *_noise_sentences(quantities.model, named, evidence),
+        *_parameter_sentences(quantities.model, named, evidence),
+    ]
+    return Verdict(words, tuple(sentences))
+
+
+def _grades(quantities: Quantities, evidence: Evidence) -> np.ndarray:
+    """0 told, 1 weakly told, 2 not told; NaN without an interval."""
+    P, n = len(quantities.model.free), len(quantities.entries)
+    size = np.abs(evidence.values)
+    size[:P] = np.maximum(size[:P], evidence.sizes)
+    # An entry beside the diagonal is as large as it could be.
+    variance = dict(zip(quantities.entries, evidence.values[P + n : P + 2 * n], strict=True))
+    for at, (i, j) in enumerate(quantities.entries):
+        if i != j:
+            size[P + n + at] = np.sqrt(variance[i, i] * variance[j, j])
+            size[P + at] = np.sqrt(variance[i, i])
+    # Shares are those of variances: a standard deviation's is half of its variance's.
+    single = np.array(
+        [False] * P + [i == j for i, j in quantities.entries] + [False] * n + [True] * len(quantities.model.states)
+    )
+    share = evidence.std / np.maximum(size, 1e-150) * np.where(single, 2.0, 1.0)
+    grades = np.where(share > _NOT, 2.0, np.where(share > _WEAK, 1.0, 0.0))
+    # What may as well be zero is weakly told at best.
+    grades = np.where(quantities.scales & (evidence.lower <= 0.0), np.maximum(grades, 1.0), grades)
+    grades = np.where(np.isfinite(evidence.std), grades, np.nan)
+    for at, (i, j) in enumerate(quantities.entries):  # nor is a covariance told better than its variances
+        if i != j:
+            both = [grades[P + n + quantities.entries.index((k, k))] for k in (i, j)]
+            grades[P + n + at] = max(grades[P + n + at], *both)
+    return grades
+
+
+def _noise_sentences(model: SDE, words: dict[str, str], evidence: Evidence) -> list[str]:
+    sentences, P, K = [], len(model.free), len(model.states)
+    for k, state in enumerate(model.states):
+        process = words.get("GGt" if model.diffusion == "scalar" else f"GGt[{state},{state}]", "told")
+        observation = words[f"noise[{state}]"]
+        confused = evidence.covariance is not None and _noise_correlation(evidence.covariance, P, K, k) < _CONFUSED
+        if process in WORDS[1:] and (observation in WORDS[1:] or confused):
+            sentences.append(f"The data cannot separate process noise from observation noise in `{state}`.")
+        elif process in WORDS[1:]:
+            sentences.append(f"The process noise of `{state}` is {process} by these data.")
+        elif observation in WORDS[1:]:
+            sentences.append(f"The observation noise of `{state}` is {observation} by these data; it may be none.")
+    return sentences
+
+
+def _noise_correlation(covariance: np.ndarray, params: int, states: int, k: int) -> float:
+    """The correlation of the variances of process and observation noise of one state."""
+    pair = [params + k * (states + 1), params + states * states + k]
+    part = covariance[np.ix_(pair, pair)]
+    return float(part[0, 1] / np.sqrt(max(part[0, 0] * part[1, 1], 1e-300)))
+
+
+def _parameter_sentences(model: SDE, words: dict[str, str], evidence: Evidence) -> list[str]:
+    sentences = [f"`{name}` is {words[name]} by these data." for name in model.free if words[name] in WORDS[1:]]
+    if evidence.covariance is None or len(model.free) < 2:
+        return sentences
+    part = evidence.covariance[: len(model.free), : len(model.free)]
+    spread = np.sqrt(np.maximum(np.diagonal(part), 1e-300))
+    alike = np.abs(part / np.outer(spread, spread))
+    pairs = [(a, b) for a in range(len(spread)) for b in range(a) if alike[a, b] > _TOGETHER]
+    names = model.free
+    return sentences + [
+        f"The data tell a combination of `{names[b]}` and `{names[a]}` better than each." for a, b in pairs
+    ]
+
+
+def starts_sentence(estimate: Estimate) -> list[str]:
+    """A sentence if the searches from several starts did not agree; methods keep their values in hyper["values"]."""
+    values = np.asarray(estimate.hyper["values"]) if "values" in estimate.hyper else np.zeros(0)
+    values = values[np.isfinite(values)]
+    near = int(np.sum(values > values.max() - 0.1)) if values.size else 0
+    if values.size < 2 or near > 1:
+        return []
+    return [f"Only one of {values.size} searches reached the best fit: others may be possible; try more starts."]
+
+
+def natural_scales(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> np.ndarray:
+    """What each parameter must change by to change the drift, along the path, by as much as the drift is."""
+    return np.asarray(_driver.PROGRAMS.run(_scales, model, method, pool, estimate.theta, estimate.mean).value)
+
+
+def _scales(model: SDE, method: Method, pool: Pool, theta, mean):
+    del method
+    times = pool.time_origin[:, None] + pool.time_scale * pool.times
+    seen = jnp.any(pool.observed, axis=-1)
+
+    def both(t, x):
+        return model.f(t, x, theta) / pool.scale, jax.jacfwd(model.f, argnums=2)(t, x, theta) / pool.scale[:, None]
+
+    f, slope = jax.vmap(jax.vmap(both))(times, pool.path_out(mean))
+    size = jnp.sqrt(jnp.sum(jnp.where(seen[..., None], f, 0.0) ** 2))
+    return size / jnp.sqrt(
+        jnp.maximum(jnp.sum(jnp.where(seen[..., None, None], slope, 0.0) ** 2, axis=(0, 1, 2)), 1e-300)
+    )

@@ -1,0 +1,295 @@
+"""Intervals: their arithmetic against NumPy, their data against closed forms, and their way through a fit."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+
+from contract import KEY, ou_series, relaxing
+from sdefit.data import standardise
+from sdefit.dynamics import systems
+from sdefit.errors import InputError, ModelError
+from sdefit.fitting import fit, load
+from sdefit.methods.esgf import ESGF
+from sdefit.methods.moments import Moments
+from sdefit.uncertainty import errors
+from sdefit.uncertainty.bootstrap import finite, paths, replica, turned_round, values_of
+from sdefit.uncertainty.intervals import from_draws, from_errors
+from sdefit.uncertainty.quantities import Quantities
+from sdefit.uncertainty.verdict import Evidence, judge
+
+LV = Quantities(systems.lotka_volterra())
+OU = Quantities(relaxing())
+ROWS = 60
+
+
+@pytest.fixture(scope="module")
+def found():
+    return fit(relaxing(), ou_series(1, rows=ROWS), ESGF(starts=1), key=KEY)
+
+
+@pytest.fixture(scope="module")
+def bootstrapped(found):
+    return found.intervals(draws=80, key=KEY)
+
+
+def lv_values(seed: int, draws: int):
+    rng = np.random.default_rng(seed)
+    G = np.tril(rng.uniform(0.1, 0.5, (draws, 2, 2)))
+    return values_of(rng.uniform(0.5, 4, (draws, 4)), G, rng.uniform(0.05, 0.2, (draws, 2)))
+
+
+# --- quantities ------------------------------------------------------------------------------------------------
+
+
+def test_quantities_are_named_and_come_back_from_their_coordinates():
+    noise = ["noise[prey]", "noise[predator]"]
+    pairs = ["prey,prey", "predator,prey", "predator,predator"]
+    assert LV.names == [*"abcd", *(f"G[{p}]" for p in pairs), *(f"GGt[{p}]" for p in pairs), *noise]
+    values = LV.values(lv_values(0, 5))
+    u = LV.coordinates(values)
+    np.testing.assert_allclose(u[:, :4], np.log(values[:, :4]), rtol=1e-12)
+    np.testing.assert_allclose(u[:, 7], np.sqrt(values[:, 7]), rtol=1e-12)
+    np.testing.assert_allclose(LV.back(u), values, rtol=1e-12)
+    assert LV.back(u - 10.0)[0, [7, 9, 10]].tolist() == [0, 0, 0]
+    bounds = LV.model.bounds
+    np.testing.assert_allclose(u[0, :4], bounds.unconstrain(values[0, :4]), rtol=1e-12)
+    step = 1e-6 * values[0]
+    slope = (LV.coordinates(values[:1] + step)[0] - u[0]) / step
+    np.testing.assert_allclose(LV.slopes(values[0]), slope, rtol=1e-5)
+
+
+def test_standard_errors_follow_from_the_covariance():
+    """Against differences of the Cholesky factor, and of σ = √σ²."""
+    one = jax.tree.map(lambda a: a[0], lv_values(1, 1))
+    rng = np.random.default_rng(2)
+    root = 0.01 * rng.standard_normal((10, 10))
+    for k in range(10):  # the two copies of an entry beside the diagonal are one quantity
+        root[6, k] = root[5, k]
+    covariance = root @ root.T
+    GGt = one.G @ one.G.T
+
+    def quantities(z):
+        Q = z[4:8].reshape(2, 2)
+        G = np.linalg.cholesky(0.5 * (Q + Q.T))
+        return np.concatenate([z[:4], G[[0, 1, 1], [0, 0, 1]], Q[[0, 1, 1], [0, 0, 1]], np.sqrt(z[8:])])
+
+    at = np.concatenate([one.theta, GGt.ravel(), one.noise**2])
+    J = np.stack([(quantities(at + h) - quantities(at - h)) / 2e-6 for h in 1e-6 * np.eye(10)], axis=1)
+    expected = np.sqrt(np.diagonal(J @ covariance @ J.T))
+    np.testing.assert_allclose(errors.standard_errors(LV, covariance, one), expected, rtol=1e-4)
+
+
+# --- from draws to ends ----------------------------------------------------------------------------------------
+
+
+def test_ends_are_those_of_the_naive_definition():
+    sources, draws = lv_values(3, 99), lv_values(4, 99)
+    values = LV.values(lv_values(5, 1))[0]
+    lower, upper = from_draws(LV, values, sources, draws, 0.9)
+    missed = np.sort(np.log(draws.theta[:, 2]) - np.log(sources.theta[:, 2]))
+    # Of 99 draws the 5th and the 95th cut off a twentieth of the 100 places between them.
+    np.testing.assert_allclose([lower[2], upper[2]], values[2] * np.exp([-missed[94], -missed[4]]), rtol=1e-10)
+    missed = draws.noise[:, 1] - sources.noise[:, 1]
+    middle = np.median(missed)
+    half = np.sort(np.abs(missed - middle))[89]
+    expected = np.maximum([values[11] - middle - half, values[11] - middle + half], 0.0)
+    np.testing.assert_allclose([lower[11], upper[11]], expected, rtol=1e-10)
+
+
+def test_failed_draws_are_left_out():
+    sources, draws = lv_values(3, 99), lv_values(4, 120)
+    draws.theta[99:, 0] = np.nan
+    more = jax.tree.map(lambda a: np.concatenate([a, a[:21]]), sources)
+    values = LV.values(lv_values(5, 1))[0]
+    some, all_of_them = (from_draws(LV, values, s, jax.tree.map(lambda a, n=n: a[:n], draws), 0.9)
+                         for s, n in ((sources, 99), (more, 120)))  # fmt: skip
+    np.testing.assert_array_equal(some, all_of_them)
+    few = jax.tree.map(lambda a: a[:9], sources)
+    assert np.isnan(from_draws(LV, values, few, few, 0.9)).all()
+
+
+def test_intervals_of_a_normal_estimator_cover_as_often_as_they_say():
+    """An unbiased normal estimate of `level`: 99 draws cut at the 5th and 95th cover 90 % exactly, on average.
+
+    Over 2000 repetitions the share has a standard error of √(.09/2000) = .0067; four of them are allowed.
+    """
+    rng, hits = np.random.default_rng(6), 0
+    rate, G, noise = np.full((99, 1), 0.5), np.full((99, 1, 1), 0.3), np.full((99, 1), 0.1)
+    sources = values_of(np.hstack([rate, np.zeros((99, 1))]), G, noise)
+    for _ in range(2000):
+        draws = values_of(np.hstack([rate, 0.4 * rng.standard_normal((99, 1))]), G, noise)
+        values = OU.values(values_of([0.5, 0.4 * rng.standard_normal()], G[0], noise[0]))
+        lower, upper = from_draws(OU, values, sources, draws, 0.9)
+        hits += lower[1] <= 0.0 <= upper[1]
+    assert abs(hits / 2000 - 0.9) < 4 * 0.0067
+
+
+def test_standard_errors_make_intervals_in_the_coordinates():
+    values = np.array([0.5, 1.0, 0.3, 0.09, 0.1])
+    lower, upper = from_errors(OU, values, np.array([0.1, 0.2, 0.03, 0.018, 0.2]), 0.9)
+    z = 1.6448536269514722
+    np.testing.assert_allclose([lower[0], upper[0]], 0.5 * np.exp([-0.2 * z, 0.2 * z]), rtol=1e-9)
+    np.testing.assert_allclose([lower[1], upper[1]], [1 - 0.2 * z, 1 + 0.2 * z], rtol=1e-9)
+    np.testing.assert_allclose([lower[3], upper[3]], [(0.3 - 0.03 * z) ** 2, (0.3 + 0.03 * z) ** 2], rtol=1e-9)
+    assert lower[4] == 0.0
+
+
+# --- simulated data --------------------------------------------------------------------------------------------
+
+
+def test_sources_are_turned_round():
+    here = values_of([[1.0], [1.0]], [[[0.5]], [[0.5]]], [[0.1], [0.1]])
+    draws = values_of([[2.0], [np.nan]], [[[0.7]], [[0.7]]], [[0.3], [0.3]])
+    turned = turned_round(here, draws)
+    np.testing.assert_allclose(turned.theta, 1.0)
+    np.testing.assert_allclose(turned.G.ravel(), [0.3, 0.5])
+    np.testing.assert_allclose(turned.noise.ravel(), [0.1, 0.1])
+    assert finite(draws).tolist() == [True, False]
+
+
+def test_simulated_data_have_the_law_of_the_fit(found):
+    """Mean and variance at the last time over 3000 paths against the closed form of the OU process."""
+    pool = standardise(found.series)
+    counts = 4 * np.ones(pool.times.shape, np.int32)
+    keys = jax.random.split(KEY, 3000)
+    made = jax.jit(jax.vmap(lambda key: paths(relaxing(), pool, found.estimate, counts, key)))(keys)
+    x = np.asarray(pool.path_out(np.asarray(made).reshape(3000, -1, 1)))[:, -1, 0]
+    rate, level = found.params["rate"], found.params["level"]
+    decay = np.exp(-rate * found.series[0].span)
+    mean, variance = level + (found.mean[0][0, 0] - level) * decay, found.GGt[0, 0] * (1 - decay**2) / (2 * rate)
+    assert abs(x.mean() - mean) < 4 * np.sqrt(variance / 3000)
+    assert abs(x.var() / variance - 1) < 4 * np.sqrt(2 / 3000)
+
+
+def test_a_replica_is_like_the_data(found):
+    series = found.series[0]
+    values = series.values.copy()
+    values[5:9] = np.nan
+    pool = standardise(type(series)(series.times, values))
+    again = jax.jit(lambda pool, e: replica(relaxing(), pool, e, KEY))(pool, found.estimate)
+    seen = np.asarray(again.values)[np.asarray(pool.observed)]
+    np.testing.assert_allclose([seen.mean(), seen.std()], [0.0, 1.0], atol=1e-12)
+    assert np.all(np.asarray(again.values)[~np.asarray(pool.observed)] == 0)
+    np.testing.assert_array_equal(again.times, pool.times)
+    # In the user's units the spread is that of the fit, not that of the pool it was standardised with.
+    assert again.scale[0] != pool.scale[0]
+
+
+def test_refit_finds_the_optimum_again(found):
+    pool = standardise(found.series)
+    away = eqx.tree_at(lambda e: (e.theta, e.G, e.noise), found.estimate,
+                       (1.3 * found.estimate.theta, 0.7 * found.estimate.G, 1.5 * found.estimate.noise))  # fmt: skip
+    again = jax.jit(lambda pool, near: ESGF().refit(relaxing(), pool, near, KEY))(pool, away)
+    # A refit stops when 1e-4 of log-likelihood is left: √2e-4 = .014 standard errors.
+    std = found.intervals(draws=0).std
+    assert np.all(np.abs(again.theta - found.estimate.theta) < 0.03 * std[:2])
+
+
+# --- a fit and its intervals -----------------------------------------------------------------------------------
+
+
+def test_intervals_hold_their_estimates_and_the_truth(found, bootstrapped):
+    assert bootstrapped.kind == "bootstrap"
+    assert bootstrapped.failed == 0
+    assert np.all(bootstrapped.lower < bootstrapped.upper)
+    # Truth 0.8 and 1: with this seed inside; each interval misses one time in ten.
+    assert bootstrapped["rate"][0] < 0.8 < bootstrapped["rate"][1]
+    assert bootstrapped["level"][0] < 1.0 < bootstrapped["level"][1]
+    half = (bootstrapped.upper[1] - bootstrapped.lower[1]) / 2
+    assert 0.5 < half / (1.645 * bootstrapped.std[1]) < 2  # both ways to the width of `level` agree roughly
+    assert bootstrapped.verdicts[:2] == ("told", "told")
+    assert bootstrapped.seconds > 0 and bootstrapped.std_seconds > 0
+    assert "80 simulated and refitted data sets" in str(bootstrapped)
+    assert list(bootstrapped.frame().index) == list(bootstrapped.names)
+
+
+def test_same_key_same_intervals_and_nothing_compiled(found, bootstrapped):
+    again = found.intervals(draws=80, key=KEY)
+    np.testing.assert_array_equal(again.lower, bootstrapped.lower)
+    np.testing.assert_array_equal(again.upper, bootstrapped.upper)
+    assert again.compile_seconds == 0
+
+
+def test_summary_report_and_file_show_what_was_found(found, bootstrapped, tmp_path):
+    found.kept["intervals"] = bootstrapped
+    found.profile("rate", points=7)
+    frame = found.summary()
+    assert (frame.loc["rate", "lower"], frame.loc["rate", "upper"]) == bootstrapped["rate"]
+    assert frame.loc["rate", "told"] == "told"
+    found.save(tmp_path / "fit.nc")
+    again = load(tmp_path / "fit.nc").kept
+    np.testing.assert_array_equal(again["intervals"].lower, bootstrapped.lower)
+    assert again["intervals"].verdicts == bootstrapped.verdicts
+    np.testing.assert_array_equal(again["profiles"]["rate"].values, found.kept["profiles"]["rate"].values)
+    found.report(tmp_path / "fit.html")
+    page = (tmp_path / "fit.html").read_text()
+    assert "What the data tell" in page and "80 simulated and refitted" in page and "Profile likelihood" in page
+    assert (tmp_path / "fit_data" / "intervals.csv").exists()
+
+
+def test_without_draws_the_summary_has_standard_errors(found):
+    plain = dataclasses.replace(found, kept={})
+    frame = plain.summary()
+    assert plain.kept["intervals"].kind == "information"
+    assert frame["lower"].notna().all()
+
+
+def test_a_method_without_information_has_intervals_by_draws_alone():
+    one = fit(relaxing(), ou_series(1), Moments(starts=4, iterations=40), key=KEY)
+    assert one.summary()["lower"].isna().all()
+    drawn = one.intervals(draws=40, key=KEY)
+    assert np.isfinite(drawn.lower[:2]).all() and np.isnan(drawn.std).all()
+
+
+def test_profile_is_a_parabola_near_its_top(found):
+    """The fall is ½((u − û)/s)² in u = log rate, up to a cubic term: within a quarter at one standard error."""
+    profile = found.profile("rate", points=15)
+    std = found.intervals(draws=0).std[0] / found.params["rate"]
+    u = (np.log(profile.values) - np.log(found.params["rate"])) / std
+    near = (np.abs(u) < 1.1) & (np.abs(u) > 0.3)
+    np.testing.assert_allclose(profile.log_likelihood[near], -0.5 * u[near] ** 2, rtol=0.3)
+    assert profile.lower < found.params["rate"] < profile.upper
+    assert len(found.plot("profile").axes) == 1
+
+
+# --- verdict ---------------------------------------------------------------------------------------------------
+
+
+def test_words_and_sentences_of_the_verdict():
+    values = LV.values(lv_values(5, 1))[0]
+    wide = np.array([0.1, 0.1, 0.1, 0.1, 0.05, 0.1, 0.5, 0.05, 0.1, 1.4, 0.05, 0.4])  # relative standard errors
+    z = 1.6448536269514722
+    ends = np.maximum(values - z * wide * values, np.where(LV.scales, 0.0, -np.inf)), values + z * wide * values
+    words = judge(LV, Evidence(values, *ends, 0.9, np.zeros(4), None))
+    named = dict(zip(LV.names, words.words, strict=True))
+    assert [named[p] for p in "abcd"] == ["told"] * 4
+    assert named["GGt[prey,prey]"] == "told" and named["GGt[predator,predator]"] == "not told"
+    assert named["GGt[predator,prey]"] == "not told"  # no better than its variances
+    assert words.sentences == ("The data cannot separate process noise from observation noise in `predator`.",)
+
+
+def test_a_parameter_of_zero_has_the_size_of_what_it_does():
+    values = OU.values(values_of([0.5, 0.0], [[0.3]], [0.1]))
+    half = np.array([0.05, 0.2, 0.01, 0.01, 0.005])
+    words = [judge(OU, Evidence(values, values - half, values + half, 0.9, np.array([1.0, size]), None)).words[1]
+             for size in (5.0, 0.2, 0.05)]  # fmt: skip
+    assert words == ["told", "weakly told", "not told"]
+
+
+# --- refusals --------------------------------------------------------------------------------------------------
+
+
+def test_refusals(found):
+    with pytest.raises(InputError, match="intervals need key="):
+        found.intervals()
+    with pytest.raises(InputError, match="level must lie between 0 and 1, not 90"):
+        found.intervals(level=90, key=KEY)
+    with pytest.raises(InputError, match="draws must be 0 .* at least 40, not 10"):
+        found.intervals(draws=10, key=KEY)
+    with pytest.raises(ModelError, match="name must be a free parameter \\(rate, level\\), not 'speed'"):
+        found.profile("speed")
+    with pytest.raises(InputError, match="interval must be asked for by one of rate, level"):
+        found.intervals(draws=0)["speed"]
