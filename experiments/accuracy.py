@@ -3,6 +3,8 @@
     python experiments/accuracy.py --method mars --systems ou,dw,lv,l63 --data frozen --out experiments/rows/x.csv
     python experiments/accuracy.py --method mars --data 2026 --out experiments/rows/y.csv     # fresh data from a seed
     python experiments/accuracy.py --method mars --paper --out experiments/rows/z.csv         # the paper's own recipe
+    python experiments/accuracy.py --method vgpa --paper --out experiments/rows/v.csv         # ... and its known G
+    python experiments/accuracy.py --method esgf --told --out experiments/rows/e.csv         # noise as the limit has it
     python experiments/accuracy.py --summarise experiments/rows/x.csv                         # the table again
 
 Nothing is dropped: every realization is a row, a fit that did not succeed keeps its numbers and its status. Starts
@@ -27,8 +29,12 @@ DATA = ROOT / "experiments" / "data"
 SYSTEMS = ("ou", "dw", "lv", "l63")
 STEP = 1e-4  # of Euler-Maruyama, as for the frozen data
 
-# What the paper and its code took for each system: kernel, and steps of Adam.
+# What the paper and its code took for each system: kernel, and steps of Adam (MaRS; AReS takes its own number).
 PAPER = {"ou": ("sigmoid", 2000), "dw": ("sigmoid", 2000), "lv": ("rbf", 1000), "l63": ("rbf", 2000)}
+# What the paper calls each method.
+PUBLISHED = {"mars": "MaRS", "ares": "AReS", "esgf": "ESGF", "vgpa": "VGPA", "npsde": "NPSDE"}
+# What the limit was told of the observation noise: --told tells a method with such a setting the same.
+TOLD = {"ou": "none", "dw": "each", "lv": "same", "l63": "same"}
 LIMIT = {"ou": "free", "dw": "free", "lv": "free", "l63": "free-scalarG"}
 # The quantities of each system's table; "theta" stands for all parameters.
 QUANTITIES = {
@@ -53,7 +59,8 @@ def main(arguments: list[str] | None = None) -> None:
         return
     rows, source = [], digest()
     for name in asked.systems:
-        made = run(name, asked.data, asked.realizations, settings(asked.method, name, asked.paper), asked.batch)
+        method = settings(asked.method, name, asked.paper, asked.told)
+        made = run(name, asked.data, asked.realizations, method, asked.batch)
         rows += [row | {"source": source if digest() == source else "changed during the run"} for row in made]
         write(rows, asked.out)  # after every system: an interrupted run keeps what is done
     print(summary(pd.read_csv(asked.out)))
@@ -66,7 +73,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--data", default="frozen", help="frozen, or a seed to simulate from")
     parser.add_argument("--realizations", default=100, type=int)
     parser.add_argument("--batch", default=100, type=int, help="fits in one run of a program")
-    parser.add_argument("--paper", action="store_true", help="the recipe of the paper (mars only)")
+    parser.add_argument("--paper", action="store_true", help="the paper's recipe (mars, ares) or known G (vgpa)")
+    parser.add_argument("--told", action="store_true", help="tell the method of the noise what the limit was told")
     parser.add_argument("--smoke", action="store_true", help="2 realizations of OU")
     parser.add_argument("--out", type=Path, help="CSV file of one row per realization")
     parser.add_argument("--summarise", nargs="+", type=Path, help="print the table of stored rows instead")
@@ -77,17 +85,25 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         parser.error(f"--systems must be among {','.join(SYSTEMS)}, not {','.join(sorted(unknown))}")
     if asked.data != "frozen" and not asked.data.isdecimal():
         parser.error(f"--data must be frozen or a whole number, not {asked.data!r}")
-    if asked.paper and asked.method != "mars":
-        parser.error(f"--paper must go with --method mars, not {asked.method}")
+    if asked.paper and asked.method not in ("mars", "ares", "vgpa"):
+        parser.error(f"--paper must go with --method mars, ares or vgpa, not {asked.method}")
+    if asked.told and not hasattr(methods.get(asked.method)(), "noise"):
+        parser.error(f"--told must go with a method that has the setting noise, not {asked.method}")
     if asked.out is None and not asked.summarise:
         parser.error("--out must name the file of rows")
     return asked
 
 
-def settings(method: str, system: str, paper: bool):
+def settings(method: str, system: str, paper: bool, told: bool):
+    if told:
+        return methods.get(method)(noise=TOLD[system])
     if not paper:
         return methods.get(method)()
+    if method == "vgpa":
+        return sf.VGPA(known_diffusion=sf.systems.get(system).G)
     kernel, steps = PAPER[system]
+    if method == "ares":
+        return sf.AReS.paper(kernel)
     return sf.MaRS.paper(kernel, adam_steps=steps)
 
 
@@ -189,9 +205,10 @@ def failures(part: pd.DataFrame) -> str:
 def table(system: str, data: str, part: pd.DataFrame) -> list[str]:
     setup = sf.systems.get(system)
     truth = dict(setup.params) | entries("G", setup.G) | entries("GGt", metrics.ggt(setup.G))
-    truth |= entries("H", metrics.h(setup.G))
+    truth |= entries("H", metrics.h(setup.G)) | {f"noise_{state}": setup.noise for state in setup.model.states}
     head = "| | truth | median ± std | RMSE | limit | RMSE / limit | target | paper | gap to paper (s.e.) |"
     names = [n for q in QUANTITIES[system] for n in (setup.params if q == "theta" else (q,))]
+    names += [f"noise_{state}" for state in setup.model.states if setup.noise]
     return [head, "|---" * 9 + "|", *(line(system, data, name, truth, part) for name in names)]
 
 
@@ -200,7 +217,7 @@ def line(system: str, data: str, name: str, truth: dict, part: pd.DataFrame) -> 
     estimates = part[name].to_numpy()
     error = float(metrics.rmse(estimates, truth[name]))
     limit = limit_rmse(system, name, truth, part.realization if data == "frozen" else None)
-    goal, paper = target(system, name, data, error), published(system, name)
+    goal, paper = target(system, name, data, error), published(system, name, part.method.iloc[0])
     cells = [name, f"{truth[name]:.4g}", f"{np.median(estimates):#.3g} ± {np.std(estimates):#.2g}", f"{error:#.3g}"]
     cells += [f"{limit:#.3g}", f"{error / limit:.2f}", goal]
     if paper is None:
@@ -221,7 +238,7 @@ def limit_rmse(system: str, name: str, truth: dict, realizations) -> float:
     if system == "dw":
         rows = rows[rows.th1 > 0]  # the limit is over the 98 whose estimate is there
     order = list(sf.systems.get(system).params)
-    column = f"th{order.index(name)}" if name in order else name
+    column = f"th{order.index(name)}" if name in order else "noise" if name.startswith("noise") else name
     return float(metrics.rmse(rows[column].to_numpy(), truth[name]))
 
 
@@ -232,14 +249,14 @@ def target(system: str, name: str, data: str, error: float) -> str:
     return f"{goal:.3g} {'met' if error <= goal else '**missed**'}"
 
 
-def published(system: str, name: str) -> tuple[float, float] | None:
-    """Median and standard deviation of the paper's MaRS."""
+def published(system: str, name: str, method: str) -> tuple[float, float] | None:
+    """Median and standard deviation of the paper's method of that name, or of its MaRS if it has none."""
     setup = sf.systems.get(system)
     rows = pd.read_csv(DATA / "published_estimates.csv")
-    rows = rows[(rows.system == setup.model.name) & (rows.method == "MaRS")]
+    rows = rows[(rows.system == setup.model.name) & (rows.method == PUBLISHED.get(method, "MaRS"))]
     order, thetas = list(setup.params), rows[rows.quantity.str.startswith("theta")]
     other = {"GGt11": "H11" if len(setup.G) == 1 else "", "G11": "G"}.get(name, name)
-    row = thetas.iloc[[order.index(name)]] if name in order else rows[rows.quantity == other]
+    row = thetas.iloc[order.index(name) : order.index(name) + 1] if name in order else rows[rows.quantity == other]
     return None if row.empty else (float(row["median"].iloc[0]), float(row["std"].iloc[0]))
 
 

@@ -15,7 +15,7 @@ from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
 from sdefit.methods import _driver
 from sdefit.methods._coordinates import Coordinates
-from sdefit.methods.esgf import ESGF, information
+from sdefit.methods.esgf import ESGF
 from sdefit.result import Code
 
 KEY = jax.random.key(0)
@@ -81,7 +81,7 @@ def test_standard_errors_on_noiseless_ou_are_those_of_the_autoregression():
     t, x = ou_path(0, size=60)
     method, pool = ESGF(noise="none", boundary=0.0), pool_of(OU, (t, x))
     found = run(OU, pool, method)
-    told = jax.jit(lambda pool, e: information(OU, pool, e, method))(pool, found.estimate)
+    told = jax.jit(lambda pool, e: method.information(OU, pool, e))(pool, found.estimate).covariance
     rate, level, G = closed_form(t, x)
     h = t[1] - t[0]
     a = np.exp(-rate * h)
@@ -90,9 +90,11 @@ def test_standard_errors_on_noiseless_ou_are_those_of_the_autoregression():
     J = np.stack([x[:-1] - level, np.full(len(x) - 1, 1 - a)])
     covariance = np.linalg.inv(J @ J.T / v)
     # The information on rate also counts how v depends on it, at fixed G: a few per cent at this length.
-    np.testing.assert_allclose(np.sqrt(told.theta[0, 0]), np.sqrt(covariance[0, 0]) / (a * h), rtol=0.06)
-    np.testing.assert_allclose(np.sqrt(told.theta[1, 1]), np.sqrt(covariance[1, 1]), rtol=0.02)
-    assert told.told.all()
+    np.testing.assert_allclose(np.sqrt(told[0, 0]), np.sqrt(covariance[0, 0]) / (a * h), rtol=0.06)
+    np.testing.assert_allclose(np.sqrt(told[1, 1]), np.sqrt(covariance[1, 1]), rtol=0.02)
+    # The variance of a normal variance in n steps is 2/n of its square; G Gᵀ is in units of the pool.
+    GGt = (G / np.asarray(pool.scale)[0]) ** 2 * h
+    np.testing.assert_allclose(np.sqrt(told[2, 2]), GGt * np.sqrt(2 / (len(x) - 1)), rtol=0.25)
 
 
 def test_units_of_time_and_state_do_not_matter():
@@ -130,11 +132,11 @@ def lv_fit(start=None, seed=0):
 def test_estimates_lie_within_their_standard_errors():
     pool, truth = pool_of(LV, lv_path(0)), np.array([2.0, 1.0, 4.0, 1.0])
     found = lv_fit()
-    told = jax.jit(lambda pool, e: information(LV, pool, e, ESGF()))(pool, found.estimate)
+    told = jax.jit(lambda pool, e: ESGF().information(LV, pool, e))(pool, found.estimate).covariance[:4, :4]
     error = found.estimate.theta - truth
     # Chi-squared with 4 degrees of freedom exceeds 18.5 once in a thousand.
-    assert error @ np.linalg.solve(np.asarray(told.theta), error) < 18.5
-    assert np.all(np.sqrt(np.diagonal(told.theta)) < [0.5, 0.3, 2.0, 0.6])
+    assert error @ np.linalg.solve(np.asarray(told), error) < 18.5
+    assert np.all(np.sqrt(np.diagonal(told)) < [0.5, 0.3, 2.0, 0.6])
     assert found.estimate.code == Code.OK
 
 

@@ -91,7 +91,6 @@ def test_no_free_parameters():
         (interval(-math.inf, 0), "negative"),
         (interval(-math.inf, 3), "below 3"),
         (fixed(3), "fixed at 3"),
-        (Parameter(prior="Normal(0, 1)"), "real, prior Normal(0, 1)"),
     ],
 )
 def test_a_parameter_says_what_it_is(parameter, words):
@@ -137,3 +136,15 @@ def test_anything_else_is_refused_by_name(given):
 def test_params_must_be_a_mapping():
     with pytest.raises(ModelError, match="params must be a mapping of names to ranges, not list"):
         as_parameters(["a"])  # pyright: ignore[reportArgumentType]
+
+
+def test_a_prior_brings_its_support_and_start():
+    from numpyro import distributions
+
+    rate = positive(prior=distributions.LogNormal(0.0, 0.5))
+    assert (rate.lower, rate.upper) == (0.0, np.inf) and rate.start == pytest.approx(np.exp(0.125))
+    share = real(prior=distributions.Beta(2.0, 6.0))
+    assert (share.lower, share.upper, share.start) == (0.0, 1.0, 0.25)
+    assert real(start=3.0, prior=distributions.Normal(0.0, 1.0)).start == 3.0
+    with pytest.raises(ModelError, match="a parameter's prior must be a numpyro distribution, not 2.0"):
+        real(prior=2.0)

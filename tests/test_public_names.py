@@ -15,7 +15,7 @@ NAMES = {
     # fits
     "fit", "fit_each", "load", "Fit", "States", "Status",
     # methods
-    "ESGF", "MaRS", "Moments",
+    "AReS", "Auto", "ESGF", "MaRS", "Moments", "NPSDE", "VGPA",
     # errors
     "SdefitError", "InputError", "DataError", "ModelError", "EquationError", "FileError", "SimulationError", "FitError",
 }  # fmt: skip

@@ -39,9 +39,13 @@ if TYPE_CHECKING:
     from sdefit.fitting import fit as fit
     from sdefit.fitting import fit_each as fit_each
     from sdefit.fitting import load as load
+    from sdefit.methods.ares import AReS as AReS
+    from sdefit.methods.auto import Auto as Auto
     from sdefit.methods.esgf import ESGF as ESGF
     from sdefit.methods.mars import MaRS as MaRS
     from sdefit.methods.moments import Moments as Moments
+    from sdefit.methods.npsde import NPSDE as NPSDE
+    from sdefit.methods.vgpa import VGPA as VGPA
     from sdefit.result import Status as Status
 
 _HOMES = {
@@ -62,16 +66,24 @@ _HOMES = {
         "SimulationError",
     ),
     "sdefit.fitting": ("Fit", "States", "fit", "fit_each", "load"),
+    "sdefit.methods.ares": ("AReS",),
+    "sdefit.methods.auto": ("Auto",),
     "sdefit.methods.esgf": ("ESGF",),
     "sdefit.methods.mars": ("MaRS",),
     "sdefit.methods.moments": ("Moments",),
+    "sdefit.methods.npsde": ("NPSDE",),
+    "sdefit.methods.vgpa": ("VGPA",),
     "sdefit.result": ("Status",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "ESGF",
+    "NPSDE",
     "SDE",
+    "VGPA",
+    "AReS",
+    "Auto",
     "DataError",
     "EquationError",
     "FileError",

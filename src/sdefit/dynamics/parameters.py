@@ -20,7 +20,11 @@ from sdefit.errors import ModelError
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """The range of one parameter, with an optional start value, fixed value or prior."""
+    """The range of one parameter, with an optional start value, fixed value or prior.
+
+    A prior is a numpyro distribution, or anything with `log_prob`. Its support narrows the range; its mean is where a
+    search starts unless `start` says otherwise. Methods with a likelihood weigh it in, matching methods do not.
+    """
 
     lower: float = -math.inf
     upper: float = math.inf
@@ -33,6 +37,8 @@ class Parameter:
             given = getattr(self, field)
             if given is not None:
                 object.__setattr__(self, field, _number(_WORDS[field], given))
+        if self.prior is not None:
+            self._take_prior()
         if not self.lower < self.upper:
             raise ModelError(f"a parameter's lower bound must be below its upper, but {self.lower} >= {self.upper}")
         if self.start is not None and self.value is not None:
@@ -41,6 +47,18 @@ class Parameter:
             raise ModelError(f"a parameter's start must lie inside {self._range}, but {self.start:g} was given")
         if self.value is not None and not self.lower <= self.value <= self.upper:
             raise ModelError(f"a parameter's fixed value must lie inside {self._range}, but {self.value:g} was given")
+
+    def _take_prior(self) -> None:
+        if not callable(getattr(self.prior, "log_prob", None)):
+            raise ModelError(f"a parameter's prior must be a numpyro distribution, not {self.prior!r}")
+        if self.value is not None:
+            raise ModelError("a parameter must have a prior or a fixed value, not both; a fixed one is not estimated")
+        support = getattr(self.prior, "support", None)
+        object.__setattr__(self, "lower", max(self.lower, float(getattr(support, "lower_bound", -math.inf))))
+        object.__setattr__(self, "upper", min(self.upper, float(getattr(support, "upper_bound", math.inf))))
+        mean = float(getattr(self.prior, "mean", math.nan))
+        if self.start is None and math.isfinite(mean) and self.lower < mean < self.upper:
+            object.__setattr__(self, "start", mean)
 
     @property
     def fixed(self) -> bool:
@@ -85,19 +103,19 @@ def _number(word: str, given: Any) -> float:
     return number
 
 
-def real(start: float | None = None) -> Parameter:
-    """A parameter that may be any real number."""
-    return Parameter(start=start)
+def real(start: float | None = None, prior: Any = None) -> Parameter:
+    """A parameter that may be any real number; `prior` may be a numpyro distribution."""
+    return Parameter(start=start, prior=prior)
 
 
-def positive(start: float | None = None) -> Parameter:
-    """A parameter that is greater than zero."""
-    return Parameter(lower=0.0, start=start)
+def positive(start: float | None = None, prior: Any = None) -> Parameter:
+    """A parameter that is greater than zero; `prior` may be a numpyro distribution."""
+    return Parameter(lower=0.0, start=start, prior=prior)
 
 
-def interval(lower: float, upper: float, start: float | None = None) -> Parameter:
-    """A parameter between two bounds."""
-    return Parameter(lower=lower, upper=upper, start=start)
+def interval(lower: float, upper: float, start: float | None = None, prior: Any = None) -> Parameter:
+    """A parameter between two bounds; `prior` may be a numpyro distribution."""
+    return Parameter(lower=lower, upper=upper, start=start, prior=prior)
 
 
 def fixed(value: float) -> Parameter:

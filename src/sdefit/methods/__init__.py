@@ -6,11 +6,15 @@ from sdefit.errors import ModelError
 
 # Name → where the class lives. Text, so that listing names or reading help imports no numerics.
 REGISTRY: dict[str, str] = {
+    "auto": "sdefit.methods.auto:Auto",
     "mars": "sdefit.methods.mars:MaRS",
+    "ares": "sdefit.methods.ares:AReS",
     "esgf": "sdefit.methods.esgf:ESGF",
+    "vgpa": "sdefit.methods.vgpa:VGPA",
+    "npsde": "sdefit.methods.npsde:NPSDE",
     "moments": "sdefit.methods.moments:Moments",
 }
-DEFAULT = "mars"
+DEFAULT = "auto"
 
 
 def names() -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """What every method is: frozen settings with one verb, `estimate`, that is pure and vmappable."""
 
 import abc
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import equinox as eqx
 
@@ -9,6 +9,25 @@ from sdefit._types import Array, Float, Key, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.result import Estimate
+
+if TYPE_CHECKING:
+    from sdefit.methods._likelihood import Likelihood
+
+
+class Information(eqx.Module):
+    """The covariance of the estimates: of θ in the user's units, of the entries of G Gᵀ and σ² in standardised ones.
+
+    Its rows are θ, then all of G Gᵀ row by row, then σ². NaN where a method knows nothing.
+    """
+
+    covariance: Float[Array, "quantities quantities"]
+
+
+class Review(NamedTuple):
+    """A sentence on a finished fit, and the method whose answer should stand in its place, if any."""
+
+    sentence: str = ""
+    instead: "Method | None" = None
 
 
 class Method(eqx.Module):
@@ -34,3 +53,22 @@ class Method(eqx.Module):
         self, model: SDE, pool: Pool, estimate: Estimate
     ) -> tuple[Float[Array, "series times state"], Float[Array, "series times state"]]:
         """Mean and standard deviation of x at every time of `pool`, observed there or not."""
+
+    def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:
+        """The estimate from data much like those `near` came from; its G, σ and path are in the units of `pool`.
+
+        A method that can begin its search at `near` does so here, without looking for other starts.
+        """
+        return self.estimate(model, pool, near.theta, key)
+
+    def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information | None:
+        """How well the data tell each quantity; None unless the method has a likelihood or its like."""
+        return None
+
+    def likelihood(self, model: SDE, pool: Pool, estimate: Estimate) -> "Likelihood | None":
+        """The likelihood whose maximum the estimate is, to draw from its posterior; None unless there is one."""
+        return None
+
+    def review(self, model: SDE, estimate: Estimate) -> Review:
+        """What a look at the finished estimate (numbers, not traced arrays) says of it; nothing as a rule."""
+        return Review()

@@ -8,6 +8,7 @@ have to walk to −∞.) What is returned has a positive diagonal.
 import dataclasses
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -85,12 +86,44 @@ class Coordinates:
         rows = np.tril_indices(scales, -1)[0][:below]
         return jnp.concatenate([u, g, correlation * g[rows], s, first.ravel()[:last]])
 
+    def at(self, theta: Theta, G, noise, first) -> Float[Array, "coordinates"]:
+        """The coordinates of θ, G, σ and x(t_1)."""
+        _, scales, below, sigma, last = self.sizes
+        diagonal = jnp.diagonal(G) / self._even if scales == 1 else jnp.diagonal(G)
+        rest = G[jnp.tril_indices(G.shape[0], -1)][:below]
+        s = jnp.mean(noise / self._even, keepdims=True) if sigma == 1 else noise[:sigma]
+        return jnp.concatenate([self.model.bounds.unconstrain(theta), diagonal[:scales], rest, s, first.ravel()[:last]])
+
+    def quantities(self, natural: Float[Array, "natural"]) -> Float[Array, "quantities"]:
+        """(θ, all of G Gᵀ row by row, σ²): what is told of, whatever the coordinates."""
+        point = self.point(natural)
+        return jnp.concatenate([point.theta, point.Q.ravel(), point.variance])
+
     def prior(self, u: Float[Array, "coordinates"], weight: float) -> Curved:
-        """−`weight` times the log of each standard deviation: it counts only where the data do not."""
+        """−`weight` times the log of each standard deviation, where the data do not count, and the user's priors."""
         on = np.repeat([False, True, False, True, False], self.sizes)
         size = jnp.where(on, jnp.abs(u) + 1e-30, 1.0)
         inverse = jnp.where(on, jnp.sign(u) / size, 0.0)
-        return Curved(-weight * jnp.sum(jnp.log(size)), -weight * inverse, weight * jnp.diag(inverse**2))
+        own = Curved(-weight * jnp.sum(jnp.log(size)), -weight * inverse, weight * jnp.diag(inverse**2))
+        if all(self.model.params[name].prior is None for name in self.model.free):
+            return own
+        slope = jax.grad(self._minus_log_priors)
+        return own + Curved(self._minus_log_priors(u), slope(u), jax.jacfwd(slope)(u))
+
+    def minus_log_density(self, u: Float[Array, "coordinates"], width: float) -> Scalar:
+        """−log of the prior of a posterior: the user's on θ, or none; entries of G and σ normal of this width.
+
+        It is a density in u: where θ has no prior of its own, it is uniform in θ itself.
+        """
+        size = len(self.model.free)
+        _, slope = jax.jvp(self.model.bounds.constrain, (u[:size],), (jnp.ones(size),))
+        spreads = u[size : size + sum(self.sizes[1:4])]
+        return self._minus_log_priors(u) - jnp.sum(jnp.log(jnp.abs(slope))) + 0.5 * jnp.sum((spreads / width) ** 2)
+
+    def _minus_log_priors(self, u: Float[Array, "coordinates"]) -> Scalar:
+        theta = self.model.bounds.constrain(u[: len(self.model.free)])
+        priors = [(i, self.model.params[name].prior) for i, name in enumerate(self.model.free)]
+        return -sum((prior.log_prob(theta[i]) for i, prior in priors if prior is not None), jnp.zeros(()))
 
     @property
     def _entries(self) -> tuple[np.ndarray, np.ndarray]:

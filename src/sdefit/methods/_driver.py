@@ -24,6 +24,7 @@ from sdefit.methods._kept import kept
 from sdefit.result import Code, Estimate
 
 _LARGEST = 64  # programs kept; a compiled program takes a few megabytes
+_LANES = 4  # fits that one core runs side by side
 _GENERATOR = "threefry2x32"  # the random numbers of programs that are kept on disk: JAX's own default
 _RANK = 1e-12  # below this share, a direction of θ moves the drift by no more than rounding does
 
@@ -122,6 +123,11 @@ def smooth(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> Run:
     return PROGRAMS.run(_smooth, model, method, _arrays(pool), estimate)
 
 
+def field(model: SDE, method: Method, pool: Pool, estimate: Estimate, x: np.ndarray) -> Run:
+    """Mean and standard deviation of a learned drift at the rows of x, all in the user's units."""
+    return PROGRAMS.run(_field, model, method, _arrays(pool), estimate, np.asarray(x, np.float64))
+
+
 def without_starts(model: SDE) -> SDE:
     """The model without the start values of its parameters, which no program depends on."""
     bare = {name: dataclasses.replace(parameter, start=None) for name, parameter in model.parameters}
@@ -136,7 +142,20 @@ def _answers(model: SDE, method: Method, pools: Pool, starts: Array, index: Int[
     def one(pool, start, i):
         return _answer(model, method, pool, start, jax.random.fold_in(key, i))
 
-    return jax.vmap(one)(pools, starts, index)
+    # A program runs until the slowest of its lanes is done. A GPU hides that; on a CPU a few lanes fill the vector
+    # units, and more of them only wait for each other.
+    lanes = _LANES if jax.default_backend() == "cpu" else index.size
+    if index.size <= lanes:
+        return jax.vmap(one)(pools, starts, index)
+    short = -index.size % lanes
+    rows = jax.tree.map(lambda a: _in_rows(a, lanes, short), (pools, starts, index))
+    found = jax.lax.map(lambda row: jax.vmap(one)(*row), rows)
+    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[: index.size], found)
+
+
+def _in_rows(a: Array, lanes: int, short: int) -> Array:
+    """An array of many in rows of `lanes`, the last one filled up with the first of all."""
+    return jnp.concatenate([a, jnp.repeat(a[:1], short, axis=0)]).reshape(-1, lanes, *a.shape[1:])
 
 
 def _plain_answer(model: SDE, method: Method, pool: dict[str, Array], start: Theta, bits: Array) -> dict[str, Any]:
@@ -166,6 +185,11 @@ def _smooth(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> tuple
     return pool.path_out(mean), pool.spread_out(std)
 
 
+def _field(model: SDE, method: Any, pool: Pool, estimate: Estimate, x: Array) -> tuple[Array, Array]:
+    mean, std = method.field(estimate, (x - pool.center[None, :]) / pool.scale[None, :])
+    return pool.spread_out(mean) / pool.time_scale, pool.spread_out(std) / pool.time_scale
+
+
 def _verdict(model: SDE, pool: Pool, found: Estimate) -> Int[Array, ""]:
     """The method's own status code, unless the drift along its path shows a plainer reason to doubt."""
     parts = (found.theta, found.G, found.noise, found.mean, found.std)
@@ -175,7 +199,8 @@ def _verdict(model: SDE, pool: Pool, found: Estimate) -> Int[Array, ""]:
     code = jnp.where(finite, code, Code.NOT_FINITE)
     code = jnp.where(told, code, Code.NOT_TOLD)
     code = jnp.where(drift_finite, code, Code.DRIFT_NOT_FINITE)
-    own = (found.code != Code.OK) & (found.code != Code.NOT_CONVERGED) & (found.code != Code.NOT_FINITE)
+    vague = jnp.array([Code.OK, Code.NOT_CONVERGED, Code.NOT_FINITE, Code.DEAD_CRITIC])
+    own = jnp.all(found.code != vague)
     return jnp.where(own, found.code, code).astype(jnp.int32)
 
 
@@ -192,9 +217,11 @@ def _drift_facts(model: SDE, pool: Pool, found: Estimate) -> tuple[Bool[Array, "
 
     f, slope = jax.vmap(jax.vmap(both))(times, states)
     drift_finite = jnp.all(jnp.isfinite(f) | ~rows[..., None])
+    if not theta.size:
+        return drift_finite, jnp.array(True)
     usable = rows[..., None, None] & jnp.isfinite(slope)
     columns = jnp.where(usable, slope / pool.scale[None, None, :, None], 0.0).reshape(-1, theta.size)
-    return drift_finite, _full_rank(columns) if theta.size else jnp.array(True)
+    return drift_finite, _full_rank(columns)
 
 
 def _full_rank(columns: Float[Array, "rows params"]) -> Bool[Array, ""]:

@@ -30,8 +30,8 @@ def kept(
     Inputs and outputs must be arrays in dicts, lists and tuples.
     """
     described = to_dict(model)
-    if "equations" not in described:
-        return None
+    if "equations" not in described or any(one.prior is not None for _, one in model.parameters):
+        return None  # a function or a prior cannot be described in full
     from jax import export  # a slow import that only the command line needs
 
     file = folder / f"{_digest(function, described, method, inputs)}.stablehlo"

@@ -1,5 +1,7 @@
 """The Gaussian filter's likelihood of a whole `Pool`, where to begin its search, and how short its steps must be."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 
@@ -8,7 +10,7 @@ from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.filtering.gaussian import Cloud, Filtered, Observations, after_first, log_likelihood, predict, run_filter
 from sdefit.filtering.moments import Rule, value_and_slope
-from sdefit.filtering.scoring import score
+from sdefit.filtering.scoring import Curved, negative_log_likelihood, score
 from sdefit.filtering.starts import filled, increment_errors, mismatch, split
 from sdefit.methods._coordinates import Coordinates, Point
 
@@ -17,6 +19,25 @@ _TRIES = 6  # searches for start values per span
 _CORRELATION = (0.0, 0.5, -0.5)  # of the noise of different states, at the start
 _REACH = 0.5  # ‖∂f/∂x‖ times the length of one step, at most
 _MOST_STEPS = 64  # between two rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Likelihood:
+    """The Gaussian filter's −log-likelihood as a function of coordinates, without its constant."""
+
+    where: Coordinates
+    pool: Pool
+    steps: Int[Array, "series times"]
+    rule: Rule
+
+    def __call__(self, u: Float[Array, "coordinates"], loose: float | Scalar = 0.0) -> Curved:
+        """Value, gradient and expected curvature at u; `loose` is the diffusion of a model without any."""
+
+        def new(natural):
+            point = self.where.point(natural, loose)
+            return filter_pool(self.where.model, self.pool, point, self.steps, self.rule)[1].new
+
+        return negative_log_likelihood(new, self.where.natural(u)).through(self.where.natural, u)
 
 
 def filter_pool(model: SDE, pool: Pool, point: Point, steps, rule: Rule) -> tuple[Scalar, Filtered]:
@@ -79,14 +100,20 @@ def starts_from(
 
     given = jnp.where(jnp.isnan(start), 0.5, model.bounds.unconstrain(jnp.nan_to_num(start)))
     random = jax.random.normal(key, (_TRIES + count, size))
-    tries = given[None, :] + jnp.where(jnp.arange(_TRIES)[:, None] > 0, 1.5 * random[:_TRIES], 0.0)
-    found = jax.vmap(match, (None, 0))(tries, jnp.array(_OVER))
-    best = jnp.argmin(jnp.where(jnp.isfinite(found.at.value), found.at.value, jnp.inf), axis=1)
-    matched = jax.vmap(lambda x, i: x[i])(found.x, best)
+    # Half of them about the user's start, half about none: a start that is far off must not spoil the others.
+    about = jnp.where((jnp.arange(_TRIES) % 2 == 0)[:, None], given[None, :], 0.5)
+    tries = about + jnp.where(jnp.arange(_TRIES)[:, None] > 1, 1.5 * random[:_TRIES], 0.0)
+    if size:
+        found = jax.vmap(match, (None, 0))(tries, jnp.array(_OVER))
+        best = jnp.argmin(jnp.where(jnp.isfinite(found.at.value), found.at.value, jnp.inf), axis=1)
+        matched = jax.vmap(lambda x, i: x[i])(found.x, best)
+    else:  # all parameters are fixed
+        matched = jnp.zeros((len(_OVER), 0))
     steps = step_counts(model, pool, jax.vmap(model.bounds.constrain)(matched))
-    lane = jnp.arange(count)
+    # The user's own start comes first where there is one, and the matched ones after it.
+    own = ~jnp.any(jnp.isnan(start))
+    lane = jnp.arange(count) - own
     u = matched[lane % len(_OVER)] + jnp.where((lane >= len(_OVER))[:, None], random[_TRIES:], 0.0)
-    own = (lane == 0) & ~jnp.any(jnp.isnan(start))
-    u = jnp.where(own[:, None], given[None, :], u)
+    u = jnp.where((lane < 0)[:, None], given[None, :], u)
     turn = jnp.array(_CORRELATION)[lane % len(_CORRELATION)]
     return jax.vmap(lambda u, r: where.begin(u, *split(errors(u, 1)), r, path[:, 0]))(u, turn), steps

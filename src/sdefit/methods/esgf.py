@@ -1,21 +1,22 @@
 """`ESGF`: maximum likelihood of θ, G and σ by a continuous-discrete Gaussian filter."""
 
+import dataclasses
 from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from sdefit._types import Array, Bool, Float, Int, Key, Scalar, Theta
+from sdefit._types import Array, Float, Int, Key, Scalar, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
-from sdefit.filtering.gaussian import Cloud, Filtered, run_smoother
+from sdefit.filtering.gaussian import Cloud, Filtered, Innovations, run_smoother
 from sdefit.filtering.moments import RULES
 from sdefit.filtering.scoring import Curved, Scored, negative_log_likelihood, score
-from sdefit.methods._base import Method
+from sdefit.methods._base import Information, Method
 from sdefit.methods._coordinates import Coordinates, Point, root
-from sdefit.methods._likelihood import filter_pool, starts_from, step_counts
+from sdefit.methods._likelihood import Likelihood, filter_pool, starts_from, step_counts
 from sdefit.result import Code, Estimate
 
 _HALVING = 0.05  # change of the log-likelihood by halving all steps that asks for shorter ones
@@ -74,12 +75,15 @@ class ESGF(Method):
         found = self._rounds(where, pool, begin, steps)
         smooth = jax.vmap(run_smoother)(found.filtered)
         point = where.point(where.natural(found.fit.x))
+        excess, told = _kurtosis(found.filtered.new)
         hyper = {
             "coordinates": found.fit.x,
             "first": point.first,
             "halving": found.halving,
             "steps": found.steps,
             "values": -found.values,
+            "kurtosis": excess,
+            "errors": told,
         }
         return Estimate(
             theta=point.theta,
@@ -99,6 +103,33 @@ class ESGF(Method):
         _, filtered = filter_pool(model, pool, point, steps, self.rule)
         smooth = jax.vmap(run_smoother)(filtered)
         return smooth.mean, _std(smooth)
+
+    def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:
+        """One search from `near`, with the steps between rows that were enough there."""
+        where = Coordinates(model, pool, self.noise)
+        begin = where.at(near.theta, near.G, near.noise, near.mean[:, 0])
+        steps, none = near.hyper["steps"], jnp.zeros(())
+        # What is left after 1e-4 of log-likelihood is a hundredth of a standard error.
+        found: Scored = jax.tree.map(lambda a: a[0], self._search(where, pool, steps, none, begin[None], 1e-4))
+        point = where.point(where.natural(found.x))
+        return dataclasses.replace(
+            near,
+            theta=point.theta,
+            G=root(point.Q),
+            noise=jnp.sqrt(point.variance),
+            objective=-found.at.value,
+            code=jnp.where(found.converged, Code.OK, Code.NOT_CONVERGED),
+            hyper=near.hyper | {"coordinates": found.x},
+        )
+
+    def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information:
+        """From the curvature of the log-likelihood at the estimate; see `observed_information`."""
+        where = Coordinates(model, pool, self.noise)
+        return observed_information(where, pool, estimate.hyper["coordinates"], estimate.hyper["steps"], self.rule)
+
+    def likelihood(self, model: SDE, pool: Pool, estimate: Estimate) -> Likelihood:
+        """What the estimate is the maximum of."""
+        return Likelihood(Coordinates(model, pool, self.noise), pool, estimate.hyper["steps"], self.rule)
 
     def _rounds(self, where: Coordinates, pool: Pool, begin: Float[Array, "starts coordinates"], steps) -> "_Found":
         """The best of all searches, with steps short enough that halving them changes little."""
@@ -129,17 +160,15 @@ class ESGF(Method):
         empty = eqx.tree_at(lambda r: (r.x, r.steps), empty, (begin, steps))
         return jax.lax.while_loop(again, advance, (jnp.array(0), empty))[1]
 
-    def _search(self, where: Coordinates, pool: Pool, steps: Array, loose: Scalar, begin: Array) -> Scored:
+    def _search(
+        self, where: Coordinates, pool: Pool, steps: Array, loose: Scalar, begin: Array, tolerance: float = 1e-6
+    ) -> Scored:
         """The highest likelihood near each row of `begin`."""
 
-        def new(natural):
-            return filter_pool(where.model, pool, where.point(natural, loose), steps, self.rule)[1].new
-
         def fn(u) -> Curved:
-            given = negative_log_likelihood(new, where.natural(u)).through(where.natural, u)
-            return given + where.prior(u, self.boundary)
+            return Likelihood(where, pool, steps, self.rule)(u, loose) + where.prior(u, self.boundary)
 
-        return score(fn, begin, longest=where.longest, iterations=self.iterations)
+        return score(fn, begin, longest=where.longest, iterations=self.iterations, tolerance=tolerance)
 
 
 class _Found(eqx.Module):
@@ -154,41 +183,36 @@ class _Found(eqx.Module):
     filtered: Filtered
 
 
-class Information(eqx.Module):
-    """How well the data tell each quantity: covariances of θ, and standard errors of G Gᵀ and σ.
-
-    θ is in the user's units, G Gᵀ and σ in standardised ones. A diagonal entry of G Gᵀ that is not twice
-    its standard error is one the data cannot tell from zero: `told` is False there.
-    """
-
-    theta: Float[Array, "params params"]
-    GGt: Float[Array, "state state"]
-    noise: Float[Array, "state"]
-    told: Bool[Array, "state"]
-
-
-def information(model: SDE, pool: Pool, estimate: Estimate, method: ESGF) -> Information:
-    """Standard errors of an estimate by ESGF from the observed information at it.
+def observed_information(where: Coordinates, pool: Pool, u: Array, steps: Array, rule: str) -> Information:
+    """The inverse of the observed information at coordinates u.
 
     The second derivative in (θ, G Gᵀ, σ²) is taken as differences of the exact gradient over a
     thousandth of a standard error. Where it is not positive (the likelihood is not concave there),
     the expected information stands in for it.
     """
-    where = Coordinates(model, pool, method.noise)
-    natural, steps = where.natural(estimate.hyper["coordinates"]), estimate.hyper["steps"]
+    natural = where.natural(u)
 
     def at(z) -> Curved:
-        return negative_log_likelihood(lambda z: filter_pool(model, pool, where.point(z), steps, method.rule)[1].new, z)
+        return negative_log_likelihood(lambda z: filter_pool(where.model, pool, where.point(z), steps, rule)[1].new, z)
 
-    expected = at(natural).curvature
-    size = 1e-3 / jnp.sqrt(jnp.maximum(jnp.diagonal(expected), 1e-300))
-    moves = jnp.concatenate([jnp.diag(size), -jnp.diag(size), jnp.zeros_like(expected[:1])])
-    slopes = jax.vmap(lambda move: at(natural + move).gradient)(moves)
-    up, down, here = slopes[: size.size], slopes[size.size : -1], slopes[-1]
+    def around(_, before):
+        """Slopes about u at moves of a thousandth of a standard error, once the curvature there is known."""
+        size, *_ = before
+        moves = jnp.concatenate([jnp.diag(size), -jnp.diag(size), jnp.zeros((1, size.size))])
+        there = jax.vmap(lambda move: at(natural + move))(moves)
+        expected = there.curvature[-1]
+        return 1e-3 / jnp.sqrt(jnp.maximum(jnp.diagonal(expected), 1e-300)), size, there.gradient, expected
+
+    # Two rounds of one loop, so that the filter is traced once: the first does not move.
+    n = natural.size
+    begin = jnp.zeros(n), jnp.zeros(n), jnp.zeros((2 * n + 1, n)), jnp.zeros((n, n))
+    _, size, slopes, expected = jax.lax.fori_loop(0, 2, around, begin)
+    up, down, here = slopes[:n], slopes[n:-1], slopes[-1]
     # A variance near zero cannot be lowered: there the difference is taken on one side.
     rows = jnp.where(jnp.isfinite(down), (up - down) / 2, up - here[None, :]) / size[:, None]
     covariance = _inverse(0.5 * (rows + rows.T), expected, size)
-    return _information(where, natural, covariance)
+    slope = jax.jacfwd(where.quantities)(natural)
+    return Information(slope @ covariance @ slope.T)
 
 
 def _inverse(observed, expected, size):
@@ -203,18 +227,13 @@ def _inverse(observed, expected, size):
     return jnp.where(lowest > 1e-18, first, inverse(expected)[1])
 
 
-def _information(where: Coordinates, natural, covariance) -> Information:
-    """The parts of a covariance of natural coordinates, by the delta method."""
-    count = len(where.model.free)
-    slope: Point = jax.jacfwd(where.point)(natural)
-    point = where.point(natural)
-
-    def spread(slope):
-        return jnp.sqrt(jnp.maximum(jnp.einsum("...i,ij,...j->...", slope, covariance, slope), 0.0))
-
-    GGt, noise = spread(slope.Q), spread(slope.variance) / (2 * jnp.sqrt(jnp.maximum(point.variance, 1e-30)))
-    told = jnp.diagonal(point.Q) > 2 * jnp.diagonal(GGt)
-    return Information(covariance[:count, :count], GGt, noise, told)
+def _kurtosis(new: Innovations) -> tuple[Scalar, Int[Array, ""]]:
+    """The excess kurtosis of the standardised prediction errors, and how many there are; 0 for Gaussian ones."""
+    made = new.error != 0
+    told = jnp.maximum(jnp.sum(made), 1)
+    squares = new.error**2 / new.variance
+    spread = jnp.sum(squares) / told
+    return jnp.sum(squares**2) / told / jnp.maximum(spread**2, 1e-300) - 3, told
 
 
 def _std(smooth: Cloud) -> Array:

@@ -1,0 +1,99 @@
+"""`Auto`, the default: a start from matching, a finish on the filter's likelihood, and a look at both."""
+
+import math
+from typing import ClassVar
+
+import numpy as np
+
+from sdefit._types import Array, Key, Theta
+from sdefit.data import Pool
+from sdefit.dynamics.sde import SDE
+from sdefit.methods._base import Information, Method, Review
+from sdefit.methods._likelihood import Likelihood
+from sdefit.methods.esgf import ESGF
+from sdefit.methods.mars import MaRS
+from sdefit.result import Code, Estimate
+
+_AGREE = 0.1  # log-likelihood within which two searches found the same
+_COARSE = 0.5  # change of the log-likelihood by halving the filter's steps that makes it untrustworthy
+_HEAVY = 3.0  # excess kurtosis of the prediction errors that no Gaussian belief would leave
+_SIGMAS = 6.0  # and by how many standard errors it must differ from 0
+
+
+class Auto(Method):
+    """Matching where the likelihood is hard to climb, the likelihood where matching is not efficient.
+
+    1. Start: θ that matches the increments of the data with the integral of the drift, over three different spans;
+       the user's start values are one start more. Matching does not mind where it begins.
+    2. Finish: maximum likelihood by the Gaussian filter (`ESGF`) from all of them in one batch.
+    3. Review: did the finish converge, are the filter's steps short enough, are its prediction errors those of a
+       Gaussian belief? If not, the answer is that of gradient matching (`MaRS`), which takes nothing of that for
+       granted. `Fit.notes` says in one sentence what was done and why.
+
+    **Arguments**
+    - `noise`: observation noise of "each" state its own, the "same" for all in the user's units, or "none".
+    - `starts`: searches in one batch.
+    """
+
+    noise: str = "each"
+    starts: int = 4
+
+    name: ClassVar[str] = "auto"
+    title: ClassVar[str] = "Matching start, likelihood finish"
+    reference: ClassVar[str] = f"Start and review: {MaRS.reference} Finish: {ESGF.reference}"
+
+    def __post_init__(self) -> None:
+        self._finish()  # which checks the settings
+
+    def check(self, model: SDE, pool: Pool) -> None:
+        """Refuse what the filter refuses."""
+        self._finish().check(model, pool)
+
+    def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
+        return self._finish().estimate(model, pool, start, key)
+
+    def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
+        return self._finish().smooth(model, pool, estimate)
+
+    def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:
+        return self._finish().refit(model, pool, near, key)
+
+    def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information:
+        return self._finish().information(model, pool, estimate)
+
+    def likelihood(self, model: SDE, pool: Pool, estimate: Estimate) -> Likelihood:
+        return self._finish().likelihood(model, pool, estimate)
+
+    def review(self, model: SDE, estimate: Estimate) -> Review:
+        """Whether the finish can be trusted, in a sentence; MaRS in its place if not."""
+        doubt = _doubt(estimate)
+        if not doubt:
+            return Review(f"By matching, then maximum likelihood: {_agreement(estimate)}; its errors look Gaussian.")
+        if not model.free:
+            return Review(f"By maximum likelihood, which may not be trusted: {doubt}.")
+        return Review(f"By matching alone (MaRS), since maximum likelihood is not to be trusted here: {doubt}.", MaRS())
+
+    def _finish(self) -> ESGF:
+        return ESGF(noise=self.noise, starts=self.starts)
+
+
+def _doubt(estimate: Estimate) -> str:
+    """Why the finish is not to be trusted; empty if it is."""
+    halving, excess = float(estimate.hyper["halving"]), float(estimate.hyper["kurtosis"])
+    told = max(int(estimate.hyper["errors"]), 1)
+    if int(estimate.code) != Code.OK or not math.isfinite(float(estimate.objective)):
+        return "its search did not converge"
+    if not abs(halving) <= _COARSE:
+        return f"halving the filter's steps changes the log-likelihood by {halving:.2g}"
+    if excess > max(_HEAVY, _SIGMAS * math.sqrt(24 / told)):
+        return f"the prediction errors are far from Gaussian (excess kurtosis {excess:.2g})"
+    return ""
+
+
+def _agreement(estimate: Estimate) -> str:
+    values = np.asarray(estimate.hyper["values"])
+    climbs = np.asarray(estimate.trace["log_likelihood"])
+    agree = int(np.sum(values > values.max() - _AGREE))
+    return (
+        f"{agree} of {values.size} starts agree, with a log-likelihood {climbs[-1] - climbs[0]:.1f} above the start's"
+    )

@@ -1,0 +1,69 @@
+"""The default method: what it says of itself, and when it hands over to matching."""
+
+import numpy as np
+import pytest
+
+from contract import KEY, ou_series, relaxing
+from sdefit import methods
+from sdefit.data import Series
+from sdefit.dynamics.equations import equations
+from sdefit.dynamics.parameters import fixed
+from sdefit.errors import ModelError
+from sdefit.fitting import fit, fit_each
+from sdefit.methods.auto import Auto
+from sdefit.methods.esgf import ESGF
+from sdefit.methods.mars import MaRS
+
+
+def spiky(seed: int) -> Series:
+    """A series in which two observations are thirty noise levels off: no Gaussian belief predicts them."""
+    one = ou_series(seed, rows=60)
+    values = one.values.copy()
+    values[[20, 41], 0] += [1.5, -1.5]
+    return Series(one.times, values)
+
+
+def test_it_is_the_default():
+    assert methods.get(methods.DEFAULT) is Auto
+
+
+def test_it_is_the_highest_likelihood_and_says_so():
+    found = fit(relaxing(), ou_series(1), key=KEY)
+    alone = fit(relaxing(), ou_series(1), ESGF(starts=4), key=KEY)
+    assert found.status.ok and found.method == Auto()
+    assert found.params == alone.params and found.objective == alone.objective
+    (said,) = found.notes
+    assert said.startswith("By matching, then maximum likelihood: ") and "4 starts agree" in said
+
+
+def test_it_returns_the_matching_answer_where_errors_are_not_gaussian():
+    found = fit(relaxing(), spiky(1), key=KEY)
+    alone = fit(relaxing(), spiky(1), MaRS(), key=KEY)
+    assert found.params == alone.params and found.method == MaRS()
+    assert "By matching alone (MaRS)" in found.notes[-1] and "far from Gaussian (excess kurtosis" in found.notes[-1]
+
+
+def test_each_of_many_is_reviewed_by_itself():
+    clean = ou_series(2, rows=60)
+    one, other = fit_each(relaxing(), [clean, spiky(1)], key=KEY)
+    assert isinstance(one.method, Auto) and isinstance(other.method, MaRS)
+    assert one.notes[-1].startswith("By matching, then") and other.notes[-1].startswith("By matching alone")
+
+
+def test_a_hostile_start_changes_nothing():
+    """The user's start is one of several: thirty times too fast and on the wrong side, it does no harm."""
+    near = fit(relaxing(), ou_series(1), key=KEY)
+    far = fit(relaxing(), ou_series(1), key=KEY, start={"rate": 24.0, "level": -30.0})
+    assert far.objective == pytest.approx(near.objective, abs=1e-3)
+    np.testing.assert_allclose(list(far.params.values()), list(near.params.values()), rtol=1e-2)
+
+
+def test_all_parameters_fixed_leaves_the_likelihood():
+    model = equations("dx = rate*(level - x)", params={"rate": fixed(0.8), "level": fixed(1.0)})
+    found = fit(model, spiky(1), key=KEY)
+    assert found.method == Auto() and "may not be trusted" in found.notes[-1]
+
+
+def test_bad_settings_are_refused_in_one_line():
+    with pytest.raises(ModelError, match="noise must be one of each, same, none, not 'some'"):
+        Auto(noise="some")
