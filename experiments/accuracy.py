@@ -43,7 +43,7 @@ QUANTITIES = {
     "lv": ("theta", "GGt11", "GGt12", "GGt22", "H11", "H12", "H22"),
     "l63": ("theta", "G11"),
 }
-# The largest RMSE that the project allows itself on the frozen data; 15% more on other seeds.
+# The largest RMSE that the project allows MaRS on the frozen data; 15% more on other seeds.
 TARGETS = {
     "ou": {"rate": 0.075, "level": 0.29, "GGt11": 0.075},
     "dw": {"a": 0.060, "b": 1.00, "GGt11": 0.17},
@@ -217,9 +217,14 @@ def line(system: str, data: str, name: str, truth: dict, part: pd.DataFrame) -> 
     estimates = part[name].to_numpy()
     error = float(metrics.rmse(estimates, truth[name]))
     limit = limit_rmse(system, name, truth, part.realization if data == "frozen" else None)
-    goal, paper = target(system, name, data, error), published(system, name, part.method.iloc[0])
+    # The ratio is over the realizations of the limit: of two double wells it has no estimate.
+    counted = part[part.realization.isin(limit_rows(system).realization)] if data == "frozen" else part
+    ratio = float(metrics.rmse(counted[name].to_numpy(), truth[name])) / limit
+    plain = part.method.iloc[0] == "mars" and part.settings.iloc[0] == "default"
+    goal = target(system, name, data, error) if plain else ""
+    paper = published(system, name, part.method.iloc[0])
     cells = [name, f"{truth[name]:.4g}", f"{np.median(estimates):#.3g} ± {np.std(estimates):#.2g}", f"{error:#.3g}"]
-    cells += [f"{limit:#.3g}", f"{error / limit:.2f}", goal]
+    cells += [f"{limit:#.3g}", f"{ratio:.2f}", goal]
     if paper is None:
         return f"| {' | '.join(cells)} | | |"
     # The standard error of a median of n normal numbers is 1.2533 std/√n.
@@ -231,15 +236,19 @@ def line(system: str, data: str, name: str, truth: dict, part: pd.DataFrame) -> 
 
 def limit_rmse(system: str, name: str, truth: dict, realizations) -> float:
     """RMSE of maximum likelihood on the same realizations (frozen data), or on all 100 of the frozen data."""
-    rows = pd.read_csv(DATA / "limits.csv")
-    rows = rows[(rows.system == system) & (rows.variant == LIMIT[system])]
+    rows = limit_rows(system)
     if realizations is not None:
         rows = rows[rows.realization.isin(realizations)]
-    if system == "dw":
-        rows = rows[rows.th1 > 0]  # the limit is over the 98 whose estimate is there
     order = list(sf.systems.get(system).params)
     column = f"th{order.index(name)}" if name in order else "noise" if name.startswith("noise") else name
     return float(metrics.rmse(rows[column].to_numpy(), truth[name]))
+
+
+def limit_rows(system: str) -> pd.DataFrame:
+    """The estimates of maximum likelihood, one row for each realization."""
+    rows = pd.read_csv(DATA / "limits.csv")
+    rows = rows[(rows.system == system) & (rows.variant == LIMIT[system])]
+    return rows[rows.th1 > 0] if system == "dw" else rows  # the limit is over the 98 whose estimate is there
 
 
 def target(system: str, name: str, data: str, error: float) -> str:
