@@ -1,6 +1,7 @@
 # Every target sets up what it needs in .venv on first use: git, make and any Python 3 are enough.
 #   make demo    simulate, fit, compare with the truth, write a report
-#   make test    every test but the examples of the docs
+#   make test    the tests, but for long ones and the examples of the docs
+#   make test-all  the long ones too: before a method or the numerics change
 #   make lint    ruff, pyright, import rules
 #   make docs    build site/ and run every example of README and docs
 
@@ -16,7 +17,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq install -c constraints.txt
 
-.PHONY: help demo test lint format types imports docs site examples setup clean
+.PHONY: help demo test test-all lint format types imports docs site examples setup clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -25,7 +26,10 @@ demo: $(VENV)/.run
 	@$(BIN)/sdefit demo
 
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not docs" $(PYTEST)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not docs and not long" $(PYTEST)
+
+test-all: $(VENV)/.dev
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not docs" $(PYTEST)
 
 lint: format types imports
 

@@ -68,20 +68,31 @@ def run(system: str, asked: argparse.Namespace) -> list[dict]:
     keys = jax.random.split(jax.random.fold_in(jax.random.key(asked.seed), SYSTEMS.index(system)), 3)
     series = setup.simulate(key=keys[0], paths=asked.realizations, step=STEP[system])
     fits = sf.fit_each(setup.model, series, method, key=keys[1], batch=asked.fit_batch)
-    pools = stack([standardise([one]) for one in series])
+    # The default hands some fits over to another method: each has the intervals of the method that made it.
+    used = {fit.method.name: fit.method for fit in fits}
+    rows = []
+    for name, method in used.items():
+        index = [i for i, fit in enumerate(fits) if fit.method.name == name]
+        rows += run_some(setup, method, asked, index, [fits[i] for i in index], keys[2])
+    return rows
+
+
+def run_some(setup, method, asked: argparse.Namespace, index: list[int], fits: list[sf.Fit], key) -> list[dict]:
+    """The rows of fits by one method; `index` are their realizations."""
+    pools = stack([standardise(fit.series) for fit in fits])
     estimates = jax.tree.map(lambda *a: np.stack(a), *(eqx.tree_at(lambda e: e.trace, f.estimate, {}) for f in fits))
     sources = found = cost = None
     if asked.draws:
-        sources, found, cost = twice(setup.model, method, pools, estimates, asked.draws, keys[2], asked.batch)
+        sources, found, cost = twice(setup.model, method, pools, estimates, asked.draws, key, asked.batch)
     covariances = _covariances(setup.model, method, pools, estimates)
-    facts = {"system": system, "method": asked.method, "seed": asked.seed, "draws": asked.draws, "level": asked.level}
+    facts = {"system": setup.name, "by": method.name, "method": asked.method, "seed": asked.seed, "draws": asked.draws, "level": asked.level}
     facts |= {"fit_seconds": fits[0].seconds * len(fits), "refit_seconds": cost.seconds if cost else 0.0}
     rows = []
-    for i, fit in enumerate(fits):
+    for i, (number, fit) in enumerate(zip(index, fits, strict=True)):
         pick = [jax.tree.map(lambda a, i=i: a[i], v) for v in (pools, estimates, sources, found) if v is not None]
         told = None if covariances is None else covariances[i]
         rows += [
-            facts | {"realization": i, "status": fit.status.name} | row
+            facts | {"realization": number, "status": fit.status.name} | row
             for row in measured(setup, method, asked, told, pick)
         ]
     return rows

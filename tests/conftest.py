@@ -24,10 +24,18 @@ settings.load_profile("sdefit")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs an accelerator where there is none."""
+    """Keep together what shares compiled programs, and skip what needs an accelerator where there is none."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
     if jax.default_backend() != "cpu":
         return
     skip = pytest.mark.skip(reason="no accelerator on this machine")
     for item in items:
         if "gpu" in item.keywords:
             item.add_marker(skip)
+
+
+def _group(item: pytest.Item) -> str:
+    """The worker's share a test belongs to: its file, and in the contract suite its method."""
+    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return f"{item.path.stem}-{params.get('name', '')}" if item.path.stem == "test_contract" else item.path.stem

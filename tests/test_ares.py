@@ -63,7 +63,7 @@ def test_a_critic_that_cannot_live_is_a_status():
     assert is_finite(found)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_recipe_of_the_paper():
     """Clipped weights and fresh draws: all steps are played, each at most √10 learning rates long (Adam's b2 is .9)."""
     method = AReS.paper("sigmoid", steps=100)

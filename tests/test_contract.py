@@ -25,9 +25,19 @@ from sdefit.errors import DataError, InputError, ModelError
 from sdefit.fitting import Fit, fit, fit_each, load
 
 
+# Each test marked `compiles` needs a program of its own. For methods that share their machinery with another, or take
+# long to compile, these run with make test-all only.
+SPARED = {"auto", "ares", "npsde", "vgpa"}
+
+
 @pytest.fixture(params=methods.names())
 def name(request):
     return request.param
+
+
+def compiles(test):
+    names = [pytest.param(name, marks=pytest.mark.long if name in SPARED else ()) for name in methods.names()]
+    return pytest.mark.parametrize("name", names)(test)
 
 
 def test_compilations_are_counted():
@@ -75,6 +85,7 @@ def test_irregular_times_and_missing_values(name, missing):
     assert isinstance(found, InputError) or (found.status.ok and is_finite(found))
 
 
+@compiles
 def test_states_with_gaps_of_their_own(name):
     model = equations("dx = -a*(x - 1)\ndy = -b*(y - 1)", diffusion="diagonal")
     found = fit_or_refusal(model, two_state_series(4), quick(name))
@@ -134,6 +145,7 @@ def test_spread_grows_away_from_the_data(name):
     assert 0 <= std[0] < std[1]
 
 
+@compiles
 @pytest.mark.parametrize("diffusion", ["scalar", "none"])
 def test_structure_of_the_diffusion(name, diffusion):
     model = equations("dx = -a*(x - 1)\ndy = -b*(y - 1)", diffusion=diffusion)
@@ -145,6 +157,7 @@ def test_structure_of_the_diffusion(name, diffusion):
         assert (found.G[0, 0] == 0) == (diffusion == "none")
 
 
+@compiles
 def test_drift_that_is_not_a_number(name):
     model = equations("dx = a*log(-x*x - 1)")
     assert fit(model, ou_series(1), quick(name), key=KEY).status.name == "drift_not_finite"
@@ -154,11 +167,13 @@ def _ignores(t, x, p):
     return p["rate"] * (p["level"] - x)
 
 
+@compiles
 def test_drift_that_ignores_a_parameter(name):
     model = SDE(_ignores, ["x"], {"rate": positive(), "level": real(), "idle": real()})
     assert fit(model, ou_series(1), quick(name), key=KEY).status.name == "not_told"
 
 
+@compiles
 def test_three_observations(name):
     found = fit_or_refusal(relaxing(), ou_series(1, rows=3), quick(name))
     assert isinstance(found, InputError) or not found.status.ok or is_finite(found)

@@ -275,7 +275,7 @@ def test_a_state_far_from_zero(offset):
     np.testing.assert_allclose(far.G, near.G, rtol=0.02)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kernel", ["matern32", "rbf", "rational_quadratic"])
 def test_kernels(kernel):
     """The plain method with other kernels: the smoother's bias is the method's own, so half of the truth is near."""
@@ -286,7 +286,7 @@ def test_kernels(kernel):
     assert found.method == method
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_recipe_of_the_paper():
     """Fresh draws at every step of Adam: the loss is kept, and falls from a start that is far off."""
     method = MaRS.paper("sigmoid", adam_steps=60)

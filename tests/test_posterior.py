@@ -59,6 +59,7 @@ def test_it_is_the_posterior(drawn):
     assert posterior["level"].shape == (2, 400) and posterior["G"].dims == ("chain", "draw", "state", "state_2")
 
 
+@pytest.mark.long
 def test_a_prior_moves_the_estimate_and_the_posterior(drawn):
     """A normal prior as sharp as the likelihood, two standard deviations off: half-way between."""
     found, tree = drawn
