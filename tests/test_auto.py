@@ -43,6 +43,7 @@ def test_it_returns_the_matching_answer_where_errors_are_not_gaussian():
     assert "By matching alone (MaRS)" in found.notes[-1] and "far from Gaussian (excess kurtosis" in found.notes[-1]
 
 
+@pytest.mark.long
 def test_each_of_many_is_reviewed_by_itself():
     clean = ou_series(2, rows=60)
     one, other = fit_each(relaxing(), [clean, spiky(1)], key=KEY)

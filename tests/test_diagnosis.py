@@ -115,6 +115,7 @@ def test_a_wrong_model_is_seen_whatever_the_method():
     assert any("`x`" in hint for hint in told.hints)
 
 
+@pytest.mark.long
 def test_long_gaps_are_warned_of():
     t = np.arange(30.0) * 2
     rng = np.random.default_rng(5)

@@ -129,6 +129,7 @@ def lv_fit(start=None, seed=0):
     return run(LV, pool_of(LV, lv_path(seed)), ESGF(), start)
 
 
+@pytest.mark.long
 def test_estimates_lie_within_their_standard_errors():
     pool, truth = pool_of(LV, lv_path(0)), np.array([2.0, 1.0, 4.0, 1.0])
     found = lv_fit()
@@ -145,6 +146,7 @@ def test_bad_start_finds_the_same_optimum(start):
     np.testing.assert_allclose(lv_fit(start).estimate.objective, lv_fit().estimate.objective, atol=0.05)
 
 
+@pytest.mark.long
 def test_smoothing_at_the_observation_times_repeats_the_estimate():
     found = lv_fit()
     mean, std = _driver.smooth(LV, ESGF(), pool_of(LV, lv_path(0)), found.estimate).value

@@ -178,6 +178,7 @@ def test_a_replica_is_like_the_data(found):
     assert again.scale[0] != pool.scale[0]
 
 
+@pytest.mark.long
 def test_refit_finds_the_optimum_again(found):
     pool = standardise(found.series)
     away = eqx.tree_at(lambda e: (e.theta, e.G, e.noise), found.estimate,
@@ -237,6 +238,7 @@ def test_without_draws_the_summary_has_standard_errors(found):
     assert frame["lower"].notna().all()
 
 
+@pytest.mark.long
 def test_a_method_without_information_has_intervals_by_draws_alone():
     one = fit(relaxing(), ou_series(1), Moments(starts=4, iterations=40), key=KEY)
     assert one.summary()["lower"].isna().all()

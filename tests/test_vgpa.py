@@ -255,6 +255,7 @@ def test_trace_tells_the_bound_of_each_sweep(ou_fit):
     np.testing.assert_allclose(found.estimate.trace["search"][-1], found.estimate.objective, atol=1e-9)
 
 
+@pytest.mark.long
 def test_gradient_is_that_of_the_bound_with_q_at_its_best():
     """Against differences of the bound, each with sweeps of its own, where the drift is not linear."""
     t, y = path_of(lambda x: 0.1 * x * (4 - x**2), seed=2)
@@ -272,6 +273,7 @@ def test_gradient_is_that_of_the_bound_with_q_at_its_best():
     assert np.all(np.linalg.eigvalsh(found.curvature[8]) > 0)
 
 
+@pytest.mark.long
 def test_known_diffusion_stays_as_it_is_given():
     """In the user's units; by a refit from rough values, with the standard errors of what it finds."""
     t, y = path_of(lambda x: 0.1 * x * (4 - x**2), seed=5, size=60)
