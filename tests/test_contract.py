@@ -24,7 +24,6 @@ from sdefit.dynamics.sde import SDE
 from sdefit.errors import DataError, InputError, ModelError
 from sdefit.fitting import Fit, fit, fit_each, load
 
-
 # Each test marked `compiles` needs a program of its own. For methods that share their machinery with another, or take
 # long to compile, these run with make test-all only.
 SPARED = {"auto", "ares", "npsde", "vgpa"}
