@@ -209,7 +209,10 @@ EQ = 'equations = "dx = a*x"\n'
 WRONG = [
     ("name = 'x'", r"equations must be text with one equation per line, not nothing"),
     ("equations = 3", "equations must be text with one equation per line, not 3"),
-    (EQ + "difusion = 'full'", "unknown key 'difusion'; the keys are name, equations, diffusion, inputs, parameters"),
+    (
+        EQ + "difusion = 'full'",
+        "unknown key 'difusion'; the keys are name, equations, diffusion, inputs, hold, parameters",
+    ),
     (EQ + "diffusion = 'lower'", "diffusion must be one of full, diagonal, scalar, none, not 'lower'"),
     (EQ + "name = 3", "name must be one line of text, not 3"),
     (EQ + "inputs = 'u'", "inputs must be a list of names, not 'u'"),

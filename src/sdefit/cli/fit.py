@@ -78,7 +78,7 @@ def read_series(
     if len(names) != len(model.states):
         wanted = ", ".join(model.states)
         raise ModelError(f"--states must name {len(model.states)} column(s), one for each of {wanted}, not {states!r}")
-    read = read_csv(data, time=time, states=names, group=group, time_unit=time_unit)
+    read = read_csv(data, time=time, states=names, group=group, time_unit=time_unit, inputs=model.inputs)
     return [_renamed(one, model) for one in (read if isinstance(read, list) else [read])]
 
 
@@ -87,5 +87,6 @@ def _renamed(one: "Series", model: "SDE") -> "Series":
     from sdefit.data import Series
 
     return Series(
-        one.times, one.values, model.states, notes=one.notes, name=one.name, time_unit=one.time_unit, origin=one.origin
-    )
+        one.times, one.values, model.states, notes=one.notes, name=one.name, time_unit=one.time_unit,
+        origin=one.origin, inputs=one.inputs,
+    )  # fmt: skip

@@ -4,10 +4,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
 import numpy as np
 
 from sdefit._types import Array, Bool, Float, Int, Scalar
 from sdefit.data.checks import as_numbers, show
+from sdefit.data.inputs import Moment, Table
 from sdefit.data.series import Series
 from sdefit.errors import DataError
 
@@ -24,7 +26,8 @@ class Pool(eqx.Module):
 
     Times run from each series' own first row in units of `time_scale` (the mean spacing); values are
     (value − center)/scale. Rows beyond the end of a shorter series repeat its last time and are
-    observed nowhere, so they change no answer. `stack` adds a leading axis of fits.
+    observed nowhere, so they change no answer. `stack` adds a leading axis of fits. Inputs are in the user's
+    units, at times of their own on the same clock.
 
     The arrays come as NumPy float64, whatever JAX's own default, and become JAX arrays where they are traced.
     """
@@ -36,16 +39,32 @@ class Pool(eqx.Module):
     scale: Float[Array, "*fits state"]
     time_origin: Float[Array, "*fits series"]
     time_scale: Float[Array, "*fits"]
+    inputs: Table | None = None  # times (*fits series rows) and values of the same shape by name
+
+    @property
+    def origins(self) -> Any:
+        """What `drift` must know of each series, along a leading axis: its origin of time, and its inputs if any."""
+        return self.time_origin if self.inputs is None else (self.time_origin, self.inputs)
 
     def drift(
-        self, f: Callable[[Scalar, Float[Array, "state"]], Float[Array, "state"]]
-    ) -> Callable[[Scalar, Float[Array, "state"], Scalar], Float[Array, "state"]]:
-        """The user's drift f(t, x) as a function (t, x, origin) of standardised time and states."""
+        self, f: Callable[[Any, Float[Array, "state"]], Float[Array, "state"]]
+    ) -> Callable[[Scalar, Float[Array, "state"], Any], Float[Array, "state"]]:
+        """The user's drift f(t, x) as a function (t, x, origin) of standardised time and states.
+
+        `origin` is one of `origins`. The t that f is given is one that `SDE.f` takes.
+        """
 
         def standard(t, x, origin):
-            return self.time_scale / self.scale * f(origin + self.time_scale * t, self.center + self.scale * x)
+            return self.time_scale / self.scale * f(self.moment(t, origin), self.center + self.scale * x)
 
         return standard
+
+    def moment(self, t: Scalar, origin: Any) -> Any:
+        """The user's time, as `SDE.f` takes it: with the series' inputs where there are any."""
+        if self.inputs is None:
+            return origin + self.time_scale * t
+        zero, table = origin
+        return Moment(zero + self.time_scale * t, t, table)
 
     def path_out(self, x: Float[Array, "*batch times state"]) -> Float[Array, "*batch times state"]:
         """Standardised states in the user's units."""
@@ -69,25 +88,31 @@ def _beside(vector: Any, x: Any) -> Any:
     return vector.reshape((1,) * (x.ndim - 1) + (-1,))
 
 
-def standardise(series: Series | Sequence[Series]) -> Pool:
+def standardise(series: Series | Sequence[Series], inputs: Sequence[str] = ()) -> Pool:
     """One or several series of the same states as a `Pool`, with one center and scale per state for all.
 
-    **Raises** `DataError` if the series differ in their states, if a state does not vary, or if times
-    or states are too large or too small to compute with.
+    `inputs` are the names of those that the model uses; the pool carries no others.
+
+    **Raises** `DataError` if the series differ in their states or lack an input, if a state does not vary, or if
+    times or states are too large or too small to compute with.
     """
     many = [series] if isinstance(series, Series) else list(series)
     _check_same_states(many)
+    check_inputs(many, inputs)
     time_scale = _time_scale(many)
     rows = max(len(one) for one in many)
     center, scale, standard = _standard_values(many)
+    times = np.stack([_pad(_standard_times(one, time_scale), rows, edge=True) for one in many])
+    known = {name: np.stack([_pad(one.inputs[name], rows, edge=True) for one in many]) for name in inputs}
     return _pool(
-        times=np.stack([_pad(_standard_times(one, time_scale), rows, edge=True) for one in many]),
+        times=times,
         values=np.stack([_pad(np.nan_to_num(one), rows) for one in standard]),
         observed=np.stack([_pad(one.observed, rows) for one in many]),
         center=center,
         scale=scale,
         time_origin=np.array([one.times[0] for one in many]),
         time_scale=np.asarray(time_scale),
+        inputs=(times, known) if known else None,
     )
 
 
@@ -98,7 +123,7 @@ def stack(pools: Sequence[Pool]) -> Pool:
         raise DataError("pools must be one or more of equally many series and states to be stacked")
     rows = max(pool.times.shape[1] for pool in pools)
     fields = [_padded_fields(pool, rows) for pool in pools]
-    return _pool(**{name: np.stack([one[name] for one in fields]) for name in fields[0]})
+    return _pool(**jax.tree.map(lambda *arrays: np.stack(arrays), *fields))
 
 
 def with_times(pool: Pool, times: Any) -> tuple[Pool, Int[np.ndarray, "asked"]]:
@@ -126,6 +151,7 @@ def with_times(pool: Pool, times: Any) -> tuple[Pool, Int[np.ndarray, "asked"]]:
         scale=pool.scale,
         time_origin=pool.time_origin,
         time_scale=pool.time_scale,
+        inputs=pool.inputs,
     )
     return more, _nearest(merged, asked)
 
@@ -140,6 +166,18 @@ def _check_same_states(many: Sequence[Series]) -> None:
             raise DataError(
                 f"series must have the same states in the same order, but number {i + 1} has"
                 f" {', '.join(one.states)} and the first {', '.join(many[0].states)}"
+            )
+
+
+def check_inputs(many: Sequence[Series], inputs: Sequence[str]) -> None:
+    """Refuse series that lack an input."""
+    for i, one in enumerate(many):
+        lacking = [name for name in inputs if name not in one.inputs]
+        if lacking:
+            which = f"number {i + 1}" if one.name is None else show(one.name)
+            raise DataError(
+                f"series must have the model's inputs {', '.join(inputs)}, but {which} has"
+                f" {', '.join(one.inputs) or 'none'}; give inputs={{{lacking[0]!r}: values}}, or the name of the column"
             )
 
 
@@ -201,7 +239,7 @@ def _pad(array: np.ndarray, rows: int, edge: bool = False) -> np.ndarray:
     return np.pad(array, fill, mode="edge" if edge else "constant")
 
 
-def _padded_fields(pool: Pool, rows: int) -> dict[str, np.ndarray]:
+def _padded_fields(pool: Pool, rows: int) -> dict[str, Any]:
     def each(array: Any, edge: bool = False) -> np.ndarray:
         return np.stack([_pad(one, rows, edge) for one in np.asarray(array)])
 
@@ -213,6 +251,7 @@ def _padded_fields(pool: Pool, rows: int) -> dict[str, np.ndarray]:
         "scale": np.asarray(pool.scale),
         "time_origin": np.asarray(pool.time_origin),
         "time_scale": np.asarray(pool.time_scale),
+        "inputs": jax.tree.map(lambda array: each(array, edge=True), pool.inputs),
     }
 
 

@@ -76,4 +76,4 @@ def _along(model: SDE, pool: Pool, theta, states) -> tuple[Array, Array]:
     def one(t, x, origin):
         return value_and_slope(lambda t, x: drift(t, x, origin), t, x)
 
-    return jax.vmap(jax.vmap(one, (0, 0, None)))(pool.times, states, pool.time_origin)
+    return jax.vmap(jax.vmap(one, (0, 0, None)))(pool.times, states, pool.origins)

@@ -71,6 +71,20 @@ def _check_param(name: str, parameter: Parameter, value: Any) -> None:
         raise ModelError(f"parameter {name!r} must be {parameter}, but {number:g} was given")
 
 
+def read_inputs(model: SDE, inputs: Any, times: np.ndarray) -> dict[str, np.ndarray]:
+    """The model's inputs by name, one number per time."""
+    given = {} if inputs is None else inputs
+    if not isinstance(given, Mapping) or set(given) != set(model.inputs):
+        came = ", ".join(map(str, given)) if isinstance(given, Mapping) else _short(given)
+        wanted = ", ".join(model.inputs) or "nothing"
+        raise ModelError(f"inputs must give the model's inputs by name, {wanted}, but {came or 'nothing'} came")
+    known = {name: _numbers(f"input {name!r}", given[name]) for name in model.inputs}
+    for name, values in known.items():
+        if values.shape != times.shape:
+            raise InputError(f"input {name!r} must be one number per time, {times.shape}, not {values.shape}")
+    return known
+
+
 def read_start(model: SDE, x0: Any) -> np.ndarray:
     """The state at the first time, one number per state."""
     return _per_state("x0", model, x0, share=len(model.states) == 1)

@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from sdefit._types import Array, Float
+from sdefit.data.inputs import Hold
 from sdefit.dynamics.expressions import PLAIN, Formula
 from sdefit.dynamics.parameters import Parameter, as_parameters, real
 from sdefit.dynamics.parser import RESERVED, Equation, read, rows
@@ -21,6 +22,7 @@ def equations(
     diffusion: Diffusion = "full",
     name: str = "model",
     inputs: Sequence[str] = (),
+    hold: Hold = "linear",
 ) -> SDE:
     """A model from one equation per line: `dx = ...` or `dx/dt = ...`, with blank lines and # comments.
 
@@ -32,7 +34,8 @@ def equations(
     - `params`: the range of some parameters. A name that is not a state, `t` or an input is a parameter,
       and is real unless this says otherwise.
     - `diffusion`, `name`: as for `sf.SDE`.
-    - `inputs`: names of known inputs u(t); their values reach the drift in `p`, beside the parameters.
+    - `inputs`: names of known inputs u(t), which the series must have.
+    - `hold`: what an input is between two rows: "linear" or "previous", as for `sf.SDE`.
 
     **Raises** `EquationError` with the line and a caret below the place.
     """
@@ -44,7 +47,8 @@ def equations(
     drift = Equations(_states(found), tuple(one.formula for one in found), tuple(inputs), _tidy(text))
     given = as_parameters({} if params is None else params)
     _check_names(found, drift, given)
-    return SDE(drift, drift.states, {one: given.get(one, real()) for one in drift.parameters}, diffusion, name)
+    ranges = {one: given.get(one, real()) for one in drift.parameters}
+    return SDE(drift, drift.states, ranges, diffusion, name, drift.inputs, hold)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,8 +23,8 @@ from sdefit.dynamics.sde import SDE, Drift
 from sdefit.errors import EquationError, FileError, ModelError
 
 MAX_BYTES = 1_000_000
-_KEYS = ("name", "equations", "diffusion", "inputs", "parameters")
-_STORED = ("name", "equations", "function", "states", "diffusion", "inputs", "parameters")
+_KEYS = ("name", "equations", "diffusion", "inputs", "hold", "parameters")
+_STORED = ("name", "equations", "function", "states", "diffusion", "inputs", "hold", "parameters")
 _PARAMETER_KEYS = ("lower", "upper", "start", "fixed")
 
 
@@ -44,16 +44,15 @@ class MissingDrift:
 def to_dict(model: SDE) -> dict[str, Any]:
     """The model as numbers, text and lists, ready for JSON."""
     drift = model.drift
-    if isinstance(drift, Equations):
-        said = {"equations": drift.text, "inputs": list(drift.inputs)}
-    else:
-        said = {"function": printing.reference(drift)}
+    said = {"equations": drift.text} if isinstance(drift, Equations) else {"function": printing.reference(drift)}
     ranges = {name: _range(one) | _prior(one) for name, one in model.parameters}
     return {
         "name": model.name,
         **said,
         "states": list(model.states),
         "diffusion": model.diffusion,
+        "inputs": list(model.inputs),
+        "hold": model.hold,
         "parameters": ranges,
     }
 
@@ -67,11 +66,12 @@ def from_dict(stored: Mapping[str, Any]) -> SDE:
     reference, states = stored.get("function"), stored.get("states")
     if not isinstance(reference, str) or not isinstance(states, list):
         raise ModelError("a stored model must have its equations, or its function and states; this one has neither")
-    return SDE(_find(reference), states, _parameters(stored), stored.get("diffusion", "full"), _name(stored))
+    rest = (_parameters(stored), stored.get("diffusion", "full"), _name(stored), *_inputs(stored))
+    return SDE(_find(reference), states, *rest)
 
 
 def read_model(path: str | os.PathLike[str]) -> SDE:
-    """The model of a TOML file with `equations` and, if wanted, name, diffusion, inputs and [parameters]."""
+    """The model of a TOML file with `equations` and, if wanted, name, diffusion, inputs, hold and [parameters]."""
     path = pathlib.Path(path)
     try:
         return _from_table(_toml(path))
@@ -98,8 +98,8 @@ def model_text(model: SDE) -> str:
             f"{printing.reference(model.drift)}; write it with sf.equations"
         )
     rows = [f'name = "{_escape(model.name)}"', f'diffusion = "{model.diffusion}"']
-    if model.drift.inputs:
-        rows.append(f"inputs = {json.dumps(model.drift.inputs)}")
+    if model.inputs:
+        rows += [f"inputs = {json.dumps(model.inputs)}", f'hold = "{model.hold}"']
     rows += ['equations = """', *map(_escape, model.drift.text.split("\n")), '"""', "", "[parameters]"]
     for name, one in model.parameters:
         inside = ", ".join(f"{key} = {value!r}" for key, value in _range(one).items())
@@ -133,10 +133,14 @@ def _from_table(table: Mapping[str, Any]) -> SDE:
     text = table.get("equations")
     if not isinstance(text, str):
         raise ModelError(f"equations must be text with one equation per line, not {_show(text)}")
+    return equations(text, _parameters(table), table.get("diffusion", "full"), _name(table), *_inputs(table))
+
+
+def _inputs(table: Mapping[str, Any]) -> tuple[list[str], Any]:
     inputs = table.get("inputs", [])
     if not isinstance(inputs, list) or not all(isinstance(one, str) for one in inputs):
         raise ModelError(f"inputs must be a list of names, not {_show(inputs)}")
-    return equations(text, _parameters(table), table.get("diffusion", "full"), _name(table), inputs)
+    return inputs, table.get("hold", "linear")
 
 
 def _name(table: Mapping[str, Any]) -> str:

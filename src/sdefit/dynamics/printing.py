@@ -16,6 +16,7 @@ _STRUCTURE = {
     "scalar": "scalar: G = g I, one number for all states",
     "none": "none: G = 0, an ordinary differential equation",
 }
+_HOLDS = {"linear": "on a line from row to row", "previous": "each as at the row before"}
 
 
 def text(model: "SDE") -> str:
@@ -62,9 +63,8 @@ def _drift_lines(model: "SDE") -> list[str]:
 def _parameter_rows(model: "SDE") -> list[tuple[str, str]]:
     width = max(map(len, model.params), default=0)
     said = [f"{name:<{width}}  {one}" for name, one in model.parameters] or ["none"]
-    inputs = getattr(model.drift, "inputs", ())
     rows = [("parameters" if i == 0 else "", one) for i, one in enumerate(said)]
-    return rows + ([("inputs", ", ".join(inputs))] if inputs else [])
+    return rows + ([("inputs", f"{', '.join(model.inputs)}  {_HOLDS[model.hold]}")] if model.inputs else [])
 
 
 def _latex_noise(model: "SDE", row: int) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 import jax.numpy as jnp
 
 from sdefit._types import Array, Float, Scalar, Theta
+from sdefit.data.inputs import Hold, Moment
 from sdefit.dynamics import printing
 from sdefit.dynamics.parameters import Bounds, Parameter, as_parameters
 from sdefit.errors import ModelError
@@ -27,6 +28,9 @@ class SDE:
     - `diffusion`: what is estimated of the lower-triangular G: "full", "diagonal", "scalar" (G = g I)
       or "none" (an ODE).
     - `name`: a short name for reports.
+    - `inputs`: names of known inputs u(t), which the series must have; `p` holds their values at time t too.
+    - `hold`: what an input is between two rows of the series: "linear", on the line from one to the next, or
+      "previous", as at the row before.
 
     A model is a value: two models made of equal parts are equal, and share compiled programs.
     """
@@ -36,6 +40,8 @@ class SDE:
     parameters: tuple[tuple[str, Parameter], ...]
     diffusion: Diffusion
     name: str
+    inputs: tuple[str, ...]
+    hold: Hold
 
     def __init__(
         self,
@@ -44,6 +50,8 @@ class SDE:
         params: Mapping[str, Parameter | float],
         diffusion: Diffusion = "full",
         name: str = "model",
+        inputs: Sequence[str] = (),
+        hold: Hold = "linear",
     ) -> None:
         _check_drift(drift)
         _check_names("states", states)
@@ -56,12 +64,15 @@ class SDE:
             raise ModelError(f"diffusion must be one of {', '.join(get_args(Diffusion))}, not {diffusion!r}")
         if not isinstance(name, str):
             raise ModelError(f"a model's name must be text, not {name!r}")
+        _check_inputs(inputs, hold, [*states, *parameters])
         put = object.__setattr__
         put(self, "drift", drift)
         put(self, "states", tuple(states))
         put(self, "parameters", tuple(parameters.items()))
         put(self, "diffusion", diffusion)
         put(self, "name", name)
+        put(self, "inputs", tuple(inputs))
+        put(self, "hold", hold)
 
     def __str__(self) -> str:
         return printing.text(self)
@@ -101,9 +112,17 @@ class SDE:
         free = dict(zip(self.free, theta, strict=True))
         return {name: free[name] if p.value is None else p.value for name, p in self.parameters}
 
-    def f(self, t: Scalar, x: Float[Array, "state"], theta: Theta) -> Float[Array, "state"]:
-        """The drift at one point, in the user's units, as an array of one number per state."""
-        value = self.drift(t, x, self.named(theta))
+    def f(self, t: Scalar | Moment, x: Float[Array, "state"], theta: Theta) -> Float[Array, "state"]:
+        """The drift at one point, in the user's units, as an array of one number per state.
+
+        A model with inputs needs a `Moment`, a time that knows them.
+        """
+        names = self.named(theta)
+        if isinstance(t, Moment):
+            t, names = t.time, names | t.inputs(self.inputs, self.hold)
+        elif self.inputs:
+            raise ModelError(f"the drift needs the inputs {', '.join(self.inputs)}, but only a time came")
+        value = self.drift(t, x, names)
         if isinstance(value, list | tuple):
             value = jnp.stack([jnp.asarray(v, x.dtype) for v in value])
         value = jnp.asarray(value, x.dtype)
@@ -123,6 +142,15 @@ def _check_drift(drift: Drift) -> None:
         # A model is the key of its compiled programs, so every part of it must be a value.
         kind = type(drift).__name__
         raise ModelError(f"drift must be a function or hashable object, but a {kind} that holds arrays came") from None
+
+
+def _check_inputs(inputs: Sequence[str], hold: Hold, taken: Sequence[str]) -> None:
+    if isinstance(inputs, str) or inputs:
+        _check_names("inputs", inputs)
+    if shared := [one for one in inputs if one in taken]:
+        raise ModelError(f"input {shared[0]!r} must not have the name of a state or parameter; rename one of them")
+    if hold not in get_args(Hold):
+        raise ModelError(f"hold must be one of {', '.join(get_args(Hold))}, not {hold!r}")
 
 
 def _check_names(word: str, names: Sequence[str]) -> None:

@@ -10,9 +10,11 @@ from numpy.typing import ArrayLike
 
 from sdefit._types import Key
 from sdefit.data import Series
+from sdefit.data.inputs import Moment
 from sdefit.dynamics.arguments import (
     check_key,
     read_diffusion,
+    read_inputs,
     read_noise,
     read_params,
     read_paths,
@@ -31,6 +33,7 @@ DEFAULT_STEPS = 20_000
 def simulate(
     model: SDE, params: Mapping[str, float], x0: ArrayLike, times: ArrayLike, *, noise: ArrayLike = ...,
     G: ArrayLike | None = ..., key: Key, step: float | None = ..., paths: None = ..., scheme: str = ...,
+    inputs: Mapping[str, ArrayLike] | None = ...,
 ) -> Series: ...  # fmt: skip
 
 
@@ -38,6 +41,7 @@ def simulate(
 def simulate(
     model: SDE, params: Mapping[str, float], x0: ArrayLike, times: ArrayLike, *, noise: ArrayLike = ...,
     G: ArrayLike | None = ..., key: Key, step: float | None = ..., paths: int, scheme: str = ...,
+    inputs: Mapping[str, ArrayLike] | None = ...,
 ) -> list[Series]: ...  # fmt: skip
 
 
@@ -53,6 +57,7 @@ def simulate(
     step: float | None = None,
     paths: int | None = None,
     scheme: str = "euler",
+    inputs: Mapping[str, ArrayLike] | None = None,
 ) -> Series | list[Series]:
     """A `Series` of noisy observations that keeps its true path, or a list of `paths` independent ones.
 
@@ -69,6 +74,7 @@ def simulate(
       Without it the whole span takes about 20,000 steps.
     - `paths`: how many independent paths to make, all in one compiled program.
     - `scheme`: "euler" (Euler-Maruyama, strong order 1 here as G is constant) or "shark" (strong order 1.5).
+    - `inputs`: the model's known inputs by name, one number per time; in between they are as the model holds them.
 
     **Raises** `SimulationError` naming path and time if a path leaves the finite numbers.
     """
@@ -79,22 +85,27 @@ def simulate(
     longest = float(t[-1] - t[0]) / DEFAULT_STEPS if step is None else step
     counts = step_counts(t, longest)
     arrays = (read_params(model, params), read_start(model, x0), t, counts, read_diffusion(model, G))
+    known = read_inputs(model, inputs, t)
     with jax.enable_x64(True):
-        outcome = _program(model, scheme, read_paths(paths), *arrays, read_noise(model, noise), key)
+        table = (t, known) if known else None
+        outcome = _program(model, scheme, read_paths(paths), *arrays, read_noise(model, noise), key, table)
         values, xs, ends = (np.asarray(one) for one in outcome)
     _refuse_blow_up(ends, longest, single=paths is None)
-    series = [Series(t, y, states=model.states, path=x) for y, x in zip(values, xs, strict=True)]
+    series = [Series(t, y, states=model.states, path=x, inputs=known) for y, x in zip(values, xs, strict=True)]
     return series[0] if paths is None else series
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _program(model: SDE, scheme: str, n: int, theta, x0, times, counts, G, noise, key) -> Any:
+def _program(model: SDE, scheme: str, n: int, theta, x0, times, counts, G, noise, key, table) -> Any:
     """Observations, true paths and times of blow-up of n paths; the model, the scheme and shapes are compiled in."""
     keys = jax.random.split(key, n + 1)
 
+    def drift(t, x):
+        return model.f(t if table is None else Moment(t, t, table), x, theta)
+
     def one(key):
         draw = draws(key, len(model.states))
-        return march(SCHEMES[scheme], lambda t, x: model.f(t, x, theta), G, x0, times, counts, draw)
+        return march(SCHEMES[scheme], drift, G, x0, times, counts, draw)
 
     xs, ends = jax.vmap(one)(keys[1:])
     return xs + noise[None, None, :] * jax.random.normal(keys[0], xs.shape), xs, ends

@@ -106,7 +106,7 @@ class Fit:
         if times is None:
             return _band(one.times, self.mean[series], self.std[series], one.states, level)
         asked = np.atleast_1d(one.clock(times))
-        pool, places = _pool_with(self.series, series, asked)
+        pool, places = _pool_with(self.series, self.model.inputs, series, asked)
         mean, std = _driver.smooth(self.model, self.method, pool, self.estimate).value
         return _band(asked, mean[series][places], std[series][places], one.states, level)
 
@@ -122,7 +122,7 @@ class Fit:
         if not hasattr(self.method, "field"):
             raise InputError(f"drift needs a method that learns one, such as sf.NPSDE(), not {self.method.name}")
         at = _points(x, len(self.model.states))
-        return LearnedDrift(*_driver.field(self.model, self.method, standardise(self.series), self.estimate, at).value)
+        return LearnedDrift(*_driver.field(self.model, self.method, self._pool(), self.estimate, at).value)
 
     def intervals(self, level: float = 0.9, draws: int = 200, *, key: Key | None = None) -> Intervals:
         """An interval for every quantity, and whether the data tell it.
@@ -141,7 +141,7 @@ class Fit:
         if draws:
             check_key(key)
         self._check_finite("intervals")
-        pool = standardise(self.series)
+        pool = self._pool()
         found = uncertainty.intervals(self.model, self.method, pool, self.estimate, level=level, draws=draws, key=key)
         self.kept["intervals"] = found
         return found
@@ -152,7 +152,7 @@ class Fit:
         The likelihood is a Gaussian filter's, whatever the method; all else is fitted again at each value.
         """
         self._check_finite("a profile")
-        pool = standardise(self.series)
+        pool = self._pool()
         found = uncertainty.profile(self.model, self.method, pool, self.estimate, name, points, level)
         self.kept["profiles"] = self.kept.get("profiles", {}) | {name: found}
         return found
@@ -164,7 +164,7 @@ class Fit:
         """
         self._check_finite("a diagnosis")
         lengths = [len(one) for one in self.series]
-        found = diagnosis.diagnose(self.model, self.method, standardise(self.series), self.estimate, lengths)
+        found = diagnosis.diagnose(self.model, self.method, self._pool(), self.estimate, lengths)
         self.kept["diagnosis"] = found
         return found
 
@@ -180,7 +180,7 @@ class Fit:
         if not 0 <= series < len(self.series):
             raise DataError(f"series must be a number from 0 to {len(self.series) - 1}, not {series!r}")
         asked, spread = np.atleast_1d(self.series[series].clock(times)), self.std[series][-1]
-        inputs = (self.model, self.method, standardise(self.series), self.estimate, series, asked, spread)
+        inputs = (self.model, self.method, self._pool(), self.estimate, series, asked, spread)
         return uncertainty.forecast(*inputs, draws=draws, level=level, key=key)
 
     def posterior(self, draws: int = 1000, *, key: Key, warmup: int = 500, chains: int = 4) -> Any:
@@ -194,9 +194,12 @@ class Fit:
         check_key(key)
         self._check_finite("a posterior")
         how_many = {"draws": draws, "warmup": warmup, "chains": chains}
-        found = sample(self.model, self.method, standardise(self.series), self.estimate, **how_many, key=key)
+        found = sample(self.model, self.method, self._pool(), self.estimate, **how_many, key=key)
         params = dict(zip(self.model.free, np.moveaxis(found.theta, -1, 0), strict=True))
         return to_arviz(self, posterior_draws(params, found.G, found.noise), found.diverging)
+
+    def _pool(self) -> Pool:
+        return standardise(self.series, self.model.inputs)
 
     def _check_finite(self, what: str) -> None:
         if self.status.name in ("not_finite", "drift_not_finite"):
@@ -330,14 +333,17 @@ def _points(x: Any, states: int) -> np.ndarray:
     return at
 
 
-def _pool_with(series: tuple[Series, ...], which: int, times: np.ndarray) -> tuple[Pool, np.ndarray]:
+def _pool_with(
+    series: tuple[Series, ...], inputs: tuple[str, ...], which: int, times: np.ndarray
+) -> tuple[Pool, np.ndarray]:
     """The pool of all series, one of them with rows at more times, and the index of each of those."""
-    pool = standardise(series)
+    pool = standardise(series, inputs)
     alone = [_only(pool, i, len(one)) for i, one in enumerate(series)]
     alone[which], places = with_times(alone[which], times)
     fits = stack(alone)
     rows = {name: getattr(fits, name)[:, 0] for name in ("times", "values", "observed", "time_origin")}
-    return Pool(**rows, center=pool.center, scale=pool.scale, time_scale=pool.time_scale), places
+    common = {name: getattr(pool, name) for name in ("center", "scale", "time_scale", "inputs")}
+    return Pool(**rows, **common), places
 
 
 def _only(pool: Pool, i: int, rows: int) -> Pool:

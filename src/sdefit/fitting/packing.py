@@ -177,7 +177,7 @@ def _fields(record: Record, model: SDE | None) -> dict[str, Any]:
 
 def _same_model(stored: SDE, given: SDE) -> SDE:
     """The given model, if it can be the one that was fitted."""
-    for word in ("states", "free", "diffusion"):
+    for word in ("states", "free", "diffusion", "inputs"):
         if getattr(stored, word) != getattr(given, word):
             raise ModelError(
                 f"model must be the one that was fitted, with {word} {_said(getattr(stored, word))},"

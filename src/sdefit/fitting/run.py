@@ -11,6 +11,7 @@ import numpy as np
 from sdefit import methods, store
 from sdefit._types import Key
 from sdefit.data import Series, stack, standardise
+from sdefit.data.pool import check_inputs
 from sdefit.dynamics.arguments import check_key
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import DataError, FitError, ModelError
@@ -47,7 +48,7 @@ def fit(
     """
     several, method, key = _series(model, series), _method(method), _key(key)
     values = _starts(model, start)
-    pool = standardise(several)
+    pool = standardise(several, model.inputs)
     method.check(model, pool)
     run = _driver.estimate(model, method, pool, values, key)
     return _checked(_reviewed(_package(model, several, method, key, run), values), throw)
@@ -77,7 +78,7 @@ def fit_each(
     if not isinstance(batch, int) or batch < 1:
         raise ModelError(f"batch must be a whole number of at least 1, not {batch!r}")
     starts = np.stack([_starts(model, one) for one in _start_list(start, len(several))])
-    pools = [standardise([one]) for one in several]
+    pools = [standardise([one], model.inputs) for one in several]
     for pool in pools:
         method.check(model, pool)
     run = _driver.estimate_each(model, method, stack(pools), starts, key, batch)
@@ -132,7 +133,7 @@ def _reviewed(one: Fit, start: np.ndarray) -> Fit:
     """The fit with what its method says of it; by another method where that one's answer should stand instead."""
     said, instead = one.method.review(one.model, one.estimate)
     if instead is not None:
-        run = _driver.estimate(one.model, instead, standardise(one.series), start, one.key)
+        run = _driver.estimate(one.model, instead, standardise(one.series, one.model.inputs), start, one.key)
         other = _package(one.model, list(one.series), instead, one.key, run)
         if other.status.ok or not one.status.ok:
             seconds, compiling = one.seconds + other.seconds, one.compile_seconds + other.compile_seconds
@@ -162,6 +163,7 @@ def _series(model: Any, series: Any) -> list[Series]:
     for i, one in enumerate(several):
         if not isinstance(one, Series):
             raise DataError(f"series must be sf.Series, but number {i + 1} is {type(one).__name__}; use sf.Series(...)")
+    check_inputs(several, model.inputs)
     return [_ordered(one, model.states) for one in several]
 
 

@@ -131,7 +131,7 @@ def field(model: SDE, method: Method, pool: Pool, estimate: Estimate, x: np.ndar
 def without_starts(model: SDE) -> SDE:
     """The model without the start values of its parameters, which no program depends on."""
     bare = {name: dataclasses.replace(parameter, start=None) for name, parameter in model.parameters}
-    return SDE(model.drift, model.states, bare, model.diffusion, model.name)
+    return SDE(model.drift, model.states, bare, model.diffusion, model.name, model.inputs, model.hold)
 
 
 def _arrays(pool: Pool) -> Pool:
@@ -158,7 +158,7 @@ def _in_rows(a: Array, lanes: int, short: int) -> Array:
     return jnp.concatenate([a, jnp.repeat(a[:1], short, axis=0)]).reshape(-1, lanes, *a.shape[1:])
 
 
-def _plain_answer(model: SDE, method: Method, pool: dict[str, Array], start: Theta, bits: Array) -> dict[str, Any]:
+def _plain_answer(model: SDE, method: Method, pool: dict[str, Any], start: Theta, bits: Array) -> dict[str, Any]:
     """An `Answer` in plain dicts, from a pool in one and a key in bits: a program that can be kept on disk."""
     answer = _answer(model, method, Pool(**pool), start, jax.random.wrap_key_data(bits, impl=_GENERATOR))
     return _fields(answer) | {"estimate": _fields(answer.estimate)}
@@ -209,13 +209,13 @@ def _drift_facts(model: SDE, pool: Pool, found: Estimate) -> tuple[Bool[Array, "
     middle = model.bounds.constrain(jnp.full(len(model.free), 0.1))
     theta = jnp.where(jnp.isfinite(found.theta), found.theta, middle)
     states = pool.path_out(jnp.where(jnp.isfinite(found.mean), found.mean, pool.values))
-    times = pool.time_origin[:, None] + pool.time_scale * pool.times
     rows = jnp.any(pool.observed, axis=-1)
 
-    def both(t, x):
+    def both(t, x, origin):
+        t = pool.moment(t, origin)
         return model.f(t, x, theta), jax.jacfwd(model.f, argnums=2)(t, x, theta)
 
-    f, slope = jax.vmap(jax.vmap(both))(times, states)
+    f, slope = jax.vmap(jax.vmap(both, (0, 0, None)))(pool.times, states, pool.origins)
     drift_finite = jnp.all(jnp.isfinite(f) | ~rows[..., None])
     if not theta.size:
         return drift_finite, jnp.array(True)

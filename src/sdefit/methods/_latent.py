@@ -102,9 +102,7 @@ def path_drift(model: SDE, pool: Pool, times: Float[Array, "series times"]) -> P
 
     def drift(x, theta):
         one = pool.drift(lambda t, state: model.f(t, state, theta))
-        return jax.vmap(lambda t, x, origin: jax.vmap(one, in_axes=(0, 0, None))(t, x, origin))(
-            times, x, pool.time_origin
-        )
+        return jax.vmap(lambda t, x, origin: jax.vmap(one, in_axes=(0, 0, None))(t, x, origin))(times, x, pool.origins)
 
     return drift
 
@@ -344,7 +342,7 @@ class _Refit(eqx.Module):
         """∂f/∂x along the path."""
         one = self.pool.drift(lambda t, state: self.model.f(t, state, theta))
         along = jax.vmap(jax.jacfwd(one, argnums=1), in_axes=(0, 0, None))
-        return jax.vmap(along)(self.rows.times, path, self.pool.time_origin)
+        return jax.vmap(along)(self.rows.times, path, self.pool.origins)
 
     def _inside(self, theta: Theta, before: Theta) -> Theta:
         """θ kept inside its bounds: at most nine tenths of the way from where it was to a bound."""

@@ -52,14 +52,14 @@ def filter_pool(model: SDE, pool: Pool, point: Point, steps, rule: Rule) -> tupl
 
         if model.diffusion == "none":
             still = Cloud(first, point.Q)
-            cloud, _ = predict(own, "extended", point.Q, jnp.zeros_like(origin), times[0], 1, still)
+            cloud, _ = predict(own, "extended", point.Q, jnp.zeros_like(times[0]), times[0], 1, still)
             filtered = run_filter(own, point.Q, point.variance, cloud, data, steps, "extended")
         else:
             cloud, data = after_first(data, point.variance)
             filtered = run_filter(own, point.Q, point.variance, cloud, data, steps, rule)
         return log_likelihood(filtered.new, data.observed), filtered
 
-    total, filtered = jax.vmap(one)(pool.times, pool.values, pool.observed, pool.time_origin, point.first, steps)
+    total, filtered = jax.vmap(one)(pool.times, pool.values, pool.observed, pool.origins, point.first, steps)
     return jnp.sum(total), filtered
 
 
@@ -72,7 +72,7 @@ def step_counts(model: SDE, pool: Pool, thetas: Float[Array, "starts params"]) -
         return jnp.linalg.norm(value_and_slope(lambda t, x: drift(t, x, origin), t, x)[1])
 
     over_series = jax.vmap(jax.vmap(size, (None, 0, 0, None)), (None, 0, 0, 0))
-    sizes = jax.vmap(over_series, (0, None, None, None))(thetas, pool.times, path, pool.time_origin)
+    sizes = jax.vmap(over_series, (0, None, None, None))(thetas, pool.times, path, pool.origins)
     typical = jnp.median(jnp.where(jnp.isfinite(sizes), sizes, 0.0), axis=0)
     ends = jnp.maximum(typical, jnp.roll(typical, 1, axis=1))
     gaps = jnp.diff(pool.times, axis=1, prepend=pool.times[:, :1])
@@ -89,7 +89,7 @@ def starts_from(
 
     def errors(u, over):
         drift = pool.drift(lambda t, x: model.f(t, x, model.bounds.constrain(u)))
-        drifts = jax.vmap(jax.vmap(drift, (0, 0, None)))(pool.times, path, pool.time_origin)
+        drifts = jax.vmap(jax.vmap(drift, (0, 0, None)))(pool.times, path, pool.origins)
         return jax.vmap(increment_errors, (0, 0, 0, None))(pool.times, path, drifts, over)
 
     def match(tries, over):

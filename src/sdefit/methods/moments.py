@@ -133,7 +133,7 @@ def _residuals(model, pool: Pool, rows, theta):
     """r_i, h_i and whether they count, in standardised units; (series, rows − 1)."""
     times, values, complete = rows
     drift = pool.drift(lambda t, x: model.f(t, x, theta))
-    f = jax.vmap(jax.vmap(drift, (0, 0, None)))(times[:, :-1], values[:, :-1], pool.time_origin)
+    f = jax.vmap(jax.vmap(drift, (0, 0, None)))(times[:, :-1], values[:, :-1], pool.origins)
     use = complete[:, 1:] & complete[:, :-1]
     h = jnp.where(use, jnp.diff(times), 1.0)
     return jnp.where(use[..., None], jnp.diff(values, axis=1) - f * h[..., None], 0.0), h, use

@@ -71,6 +71,14 @@ class NPSDE(Method):
         if not (numbers and given and list(given) == sorted(given, reverse=True)):
             raise ModelError(f"NPSDE: lengths must be numbers above 0, the longest first, as (4.0, 2.0), not {given!r}")
 
+    def check(self, model: SDE, pool: Pool) -> None:
+        """Refuse a model with inputs."""
+        if model.inputs:
+            raise ModelError(
+                "NPSDE needs a model without inputs, as the field it learns depends on the state alone, but the inputs"
+                f" are {', '.join(model.inputs)}; take sf.Auto(), sf.MaRS() or sf.ESGF()"
+            )
+
     def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
         """The field, G and σ; the path; then θ."""
         noise_key, start_key = jax.random.split(key)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sdefit._types import Array, Float, Key, Scalar, Theta
+from sdefit._types import Array, Float, Key, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
@@ -206,7 +206,7 @@ class _Bound:
             data = refine(Observations(times, values, observed), self.substeps)
             return _Series(data, filled(data.times, data.values, data.observed), origin)
 
-        return jax.vmap(one)(self.pool.times, self.pool.values, self.pool.observed, self.pool.time_origin)
+        return jax.vmap(one)(self.pool.times, self.pool.values, self.pool.observed, self.pool.origins)
 
 
 class _Series(eqx.Module):
@@ -214,7 +214,7 @@ class _Series(eqx.Module):
 
     data: Observations
     guide: Float[Array, "nodes state"]
-    origin: Scalar
+    origin: Any
 
 
 def _inverse(curvature: Float[Array, "natural natural"]) -> Float[Array, "natural natural"]:

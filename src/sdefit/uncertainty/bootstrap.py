@@ -173,4 +173,4 @@ def paths(
         return march(SCHEMES["shark"], own, source.G, first, times, counts[1:], draws(key, first.size))[0]
 
     keys = jax.random.split(key, pool.times.shape[0])
-    return jax.vmap(one)(pool.times, pool.time_origin, source.mean[:, 0], counts, keys)
+    return jax.vmap(one)(pool.times, pool.origins, source.mean[:, 0], counts, keys)

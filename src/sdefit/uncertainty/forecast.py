@@ -29,6 +29,7 @@ class Forecast:
     - `times` (T,); `mean`, `lower`, `upper` (T, K): of the states, which the band holds with probability `level`.
     - `states`, `observations` (draws, T, K): the paths themselves, and with observation noise.
     - `lost`: how many paths left the finite numbers; they are not among the draws.
+    - `notes`: sentences on what was assumed.
     """
 
     times: np.ndarray
@@ -37,6 +38,7 @@ class Forecast:
     observations: np.ndarray
     level: float
     lost: int
+    notes: tuple[str, ...] = ()
 
     @property
     def mean(self) -> np.ndarray:
@@ -100,7 +102,15 @@ def forecast(
     kept = np.isfinite(states).all(axis=(1, 2))
     if kept.sum() < 2:
         raise InputError("a forecast must stay finite, but the fitted model blows up; forecast less far ahead")
-    return Forecast(times, model.states, states[kept], observations[kept], level, int((~kept).sum()))
+    notes = _notes(model, last)
+    return Forecast(times, model.states, states[kept], observations[kept], level, int((~kept).sum()), notes)
+
+
+def _notes(model: SDE, last: float) -> tuple[str, ...]:
+    if not model.inputs:
+        return ()
+    names = ", ".join(model.inputs)
+    return (f"No value of {names} is known after time {last:g}: the last one is held. Rows of inputs alone tell more.",)
 
 
 def _ahead(pool: Pool, series: int, times: np.ndarray) -> Pool:
@@ -112,8 +122,11 @@ def _ahead(pool: Pool, series: int, times: np.ndarray) -> Pool:
         np.broadcast_to(np.asarray(pool.values)[series, :1], (len(times), K))[None],
         np.zeros((1, len(times), K), bool),
         np.asarray(pool.time_origin)[series : series + 1],
+        jax.tree.map(lambda a: np.asarray(a)[series : series + 1], pool.inputs),
     )
-    return eqx.tree_at(lambda p: (p.times, p.values, p.observed, p.time_origin), pool, parts)
+    return eqx.tree_at(
+        lambda p: (p.times, p.values, p.observed, p.time_origin, p.inputs), pool, parts, is_leaf=lambda a: a is None
+    )
 
 
 def _forecast(model: SDE, method: Method, pool: Pool, ahead: Pool, estimate: Estimate, mean, std, index, key):
@@ -140,5 +153,5 @@ def _steepest(model: SDE, pool: Pool, estimate: Estimate) -> Scalar:
     def size(t, x, origin):
         return jnp.linalg.norm(value_and_slope(lambda t, x: drift(t, x, origin), t, x)[1])
 
-    sizes = jax.vmap(jax.vmap(size, (0, 0, None)))(pool.times, estimate.mean, pool.time_origin)
+    sizes = jax.vmap(jax.vmap(size, (0, 0, None)))(pool.times, estimate.mean, pool.origins)
     return jnp.max(jnp.where(jnp.isfinite(sizes), sizes, 0.0))

@@ -143,13 +143,13 @@ def natural_scales(model: SDE, method: Method, pool: Pool, estimate: Estimate) -
 
 def _scales(model: SDE, method: Method, pool: Pool, theta, mean):
     del method
-    times = pool.time_origin[:, None] + pool.time_scale * pool.times
     seen = jnp.any(pool.observed, axis=-1)
 
-    def both(t, x):
+    def both(t, x, origin):
+        t = pool.moment(t, origin)
         return model.f(t, x, theta) / pool.scale, jax.jacfwd(model.f, argnums=2)(t, x, theta) / pool.scale[:, None]
 
-    f, slope = jax.vmap(jax.vmap(both))(times, pool.path_out(mean))
+    f, slope = jax.vmap(jax.vmap(both, (0, 0, None)))(pool.times, pool.path_out(mean), pool.origins)
     size = jnp.sqrt(jnp.sum(jnp.where(seen[..., None], f, 0.0) ** 2))
     return size / jnp.sqrt(
         jnp.maximum(jnp.sum(jnp.where(seen[..., None, None], slope, 0.0) ** 2, axis=(0, 1, 2)), 1e-300)
