@@ -85,7 +85,8 @@ def run_some(setup, method, asked: argparse.Namespace, index: list[int], fits: l
     if asked.draws:
         sources, found, cost = twice(setup.model, method, pools, estimates, asked.draws, key, asked.batch)
     covariances = _covariances(setup.model, method, pools, estimates)
-    facts = {"system": setup.name, "by": method.name, "method": asked.method, "seed": asked.seed, "draws": asked.draws, "level": asked.level}
+    facts = {"system": setup.name, "method": asked.method, "by": method.name, "seed": asked.seed}
+    facts |= {"draws": asked.draws, "level": asked.level}
     facts |= {"fit_seconds": fits[0].seconds * len(fits), "refit_seconds": cost.seconds if cost else 0.0}
     rows = []
     for i, (number, fit) in enumerate(zip(index, fits, strict=True)):

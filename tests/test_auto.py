@@ -1,5 +1,7 @@
 """The default method: what it says of itself, and when it hands over to matching."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,8 @@ from contract import KEY, ou_series, relaxing
 from sdefit import methods
 from sdefit.data import Series
 from sdefit.dynamics.equations import equations
-from sdefit.dynamics.parameters import fixed
+from sdefit.dynamics.parameters import fixed, positive, real
+from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
 from sdefit.fitting import fit, fit_each
 from sdefit.methods.auto import Auto
@@ -36,17 +39,29 @@ def test_it_is_the_highest_likelihood_and_says_so():
     assert said.startswith("By matching, then maximum likelihood: ") and "4 starts agree" in said
 
 
+@functools.cache
+def bent() -> SDE:
+    """A drift that is not linear: a Gaussian belief does not stay one."""
+    return equations("dx = rate*(level - x**3)", params={"rate": positive(), "level": real()})
+
+
 def test_it_returns_the_matching_answer_where_errors_are_not_gaussian():
-    found = fit(relaxing(), spiky(1), key=KEY)
-    alone = fit(relaxing(), spiky(1), MaRS(), key=KEY)
+    found = fit(bent(), spiky(1), key=KEY)
+    alone = fit(bent(), spiky(1), MaRS(), key=KEY)
     assert found.params == alone.params and found.method == MaRS()
     assert "By matching alone (MaRS)" in found.notes[-1] and "far from Gaussian (excess kurtosis" in found.notes[-1]
+
+
+def test_a_linear_drift_keeps_the_likelihood_and_is_told_of_heavy_tails():
+    found = fit(relaxing(), spiky(1), key=KEY)
+    assert found.method == Auto() and found.status.ok
+    assert "but the prediction errors are far from Gaussian (excess kurtosis" in found.notes[-1]
 
 
 @pytest.mark.long
 def test_each_of_many_is_reviewed_by_itself():
     clean = ou_series(2, rows=60)
-    one, other = fit_each(relaxing(), [clean, spiky(1)], key=KEY)
+    one, other = fit_each(bent(), [clean, spiky(1)], key=KEY)
     assert isinstance(one.method, Auto) and isinstance(other.method, MaRS)
     assert one.notes[-1].startswith("By matching, then") and other.notes[-1].startswith("By matching alone")
 
@@ -60,7 +75,7 @@ def test_a_hostile_start_changes_nothing():
 
 
 def test_all_parameters_fixed_leaves_the_likelihood():
-    model = equations("dx = rate*(level - x)", params={"rate": fixed(0.8), "level": fixed(1.0)})
+    model = equations("dx = rate*(level - x**3)", params={"rate": fixed(0.8), "level": fixed(1.0)})
     found = fit(model, spiky(1), key=KEY)
     assert found.method == Auto() and "may not be trusted" in found.notes[-1]
 

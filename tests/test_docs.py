@@ -7,6 +7,7 @@ one namespace), and the lines of a `sh` block that start with `sdefit` are run. 
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))  # run by test_tutorials.py, which pins what they claim
+PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page not in TUTORIALS)]
 FENCE = re.compile(r"^```(?P<info>\w+[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -44,22 +46,28 @@ def runs_something(page: Path) -> bool:
     return any(word in script(page) for word in ("exec(", "subprocess.run("))
 
 
-@pytest.mark.docs
-@pytest.mark.parametrize("page", [pytest.param(p, id=str(p.relative_to(ROOT))) for p in PAGES if runs_something(p)])
-def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
+def run(page: Path, folder: Path) -> Path:
+    """The folder `folder/reader` in which the blocks of the page were run, beside the data of a clone."""
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "src"),
         "MPLBACKEND": "agg",
     }
-    program = tmp_path / "page.py"
+    program = folder / "page.py"
     program.write_text(script(page), encoding="utf-8")
-    folder = tmp_path / "reader"
-    folder.mkdir()
+    reader = folder / "reader"
+    shutil.copytree(ROOT / "docs" / "data", reader / "docs" / "data")
     done = subprocess.run(
-        [sys.executable, program], cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
+        [sys.executable, program], cwd=reader, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, f"{page.relative_to(ROOT)}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return reader
+
+
+@pytest.mark.docs
+@pytest.mark.parametrize("page", [pytest.param(p, id=str(p.relative_to(ROOT))) for p in PAGES if runs_something(p)])
+def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    run(page, tmp_path)
 
 
 def test_readme_has_examples_that_run() -> None:

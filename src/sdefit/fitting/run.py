@@ -131,7 +131,7 @@ def _package(model: SDE, series: list[Series], method: Method, key: Key, run: _d
 
 def _reviewed(one: Fit, start: np.ndarray) -> Fit:
     """The fit with what its method says of it; by another method where that one's answer should stand instead."""
-    said, instead = one.method.review(one.model, one.estimate)
+    said, instead = one.method.review(one.model, one.estimate, one.series[0].times, one.mean[0])
     if instead is not None:
         run = _driver.estimate(one.model, instead, standardise(one.series, one.model.inputs), start, one.key)
         other = _package(one.model, list(one.series), instead, one.key, run)

@@ -4,6 +4,7 @@ import abc
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import equinox as eqx
+import numpy as np
 
 from sdefit._types import Array, Float, Key, Theta
 from sdefit.data import Pool
@@ -69,6 +70,9 @@ class Method(eqx.Module):
         """The likelihood whose maximum the estimate is, to draw from its posterior; None unless there is one."""
         return None
 
-    def review(self, model: SDE, estimate: Estimate) -> Review:
-        """What a look at the finished estimate (numbers, not traced arrays) says of it; nothing as a rule."""
+    def review(self, model: SDE, estimate: Estimate, times: np.ndarray, path: np.ndarray) -> Review:
+        """What a look at the finished estimate (numbers, not traced arrays) says of it; nothing as a rule.
+
+        `times` (N,) and `path` (N, K) are those of the first series, in the user's units.
+        """
         return Review()

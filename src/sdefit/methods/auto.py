@@ -3,6 +3,8 @@
 import math
 from typing import ClassVar
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from sdefit._types import Array, Key, Theta
@@ -28,7 +30,8 @@ class Auto(Method):
     2. Finish: maximum likelihood by the Gaussian filter (`ESGF`) from all of them in one batch.
     3. Review: did the finish converge, are the filter's steps short enough, are its prediction errors those of a
        Gaussian belief? If not, the answer is that of gradient matching (`MaRS`), which takes nothing of that for
-       granted. `Fit.notes` says in one sentence what was done and why.
+       granted. Where the drift is linear a Gaussian belief is exact: errors with heavy tails then speak of the data,
+       and the finish stands. `Fit.notes` says in one sentence what was done and why.
 
     **Arguments**
     - `noise`: observation noise of "each" state its own, the "same" for all in the user's units, or "none".
@@ -64,9 +67,12 @@ class Auto(Method):
     def likelihood(self, model: SDE, pool: Pool, estimate: Estimate) -> Likelihood:
         return self._finish().likelihood(model, pool, estimate)
 
-    def review(self, model: SDE, estimate: Estimate) -> Review:
+    def review(self, model: SDE, estimate: Estimate, times: np.ndarray, path: np.ndarray) -> Review:
         """Whether the finish can be trusted, in a sentence; MaRS in its place if not."""
-        doubt = _doubt(estimate)
+        doubt, tails = _doubt(estimate), _tails(estimate)
+        if tails and not doubt and _straight(model, estimate, times, path):
+            return Review(f"By matching, then maximum likelihood: {_agreement(estimate)}; but {tails}.")
+        doubt = doubt or tails
         if not doubt:
             return Review(f"By matching, then maximum likelihood: {_agreement(estimate)}; its errors look Gaussian.")
         if not model.free:
@@ -79,15 +85,30 @@ class Auto(Method):
 
 def _doubt(estimate: Estimate) -> str:
     """Why the finish is not to be trusted; empty if it is."""
-    halving, excess = float(estimate.hyper["halving"]), float(estimate.hyper["kurtosis"])
-    told = max(int(estimate.hyper["errors"]), 1)
+    halving = float(estimate.hyper["halving"])
     if int(estimate.code) != Code.OK or not math.isfinite(float(estimate.objective)):
         return "its search did not converge"
     if not abs(halving) <= _COARSE:
         return f"halving the filter's steps changes the log-likelihood by {halving:.2g}"
-    if excess > max(_HEAVY, _SIGMAS * math.sqrt(24 / told)):
-        return f"the prediction errors are far from Gaussian (excess kurtosis {excess:.2g})"
     return ""
+
+
+def _tails(estimate: Estimate) -> str:
+    """What the prediction errors look like if no Gaussian belief would leave them; empty otherwise."""
+    excess, told = float(estimate.hyper["kurtosis"]), max(int(estimate.hyper["errors"]), 1)
+    heavy = excess > max(_HEAVY, _SIGMAS * math.sqrt(24 / told))
+    return f"the prediction errors are far from Gaussian (excess kurtosis {excess:.2g})" if heavy else ""
+
+
+def _straight(model: SDE, estimate: Estimate, times: np.ndarray, path: np.ndarray) -> bool:
+    """Whether the slope of the drift is the same all along the path: a linear equation."""
+    if model.inputs:
+        return False  # their values are not at hand here
+    few = np.linspace(0, len(times) - 1, min(len(times), 20)).astype(int)
+    with jax.enable_x64(True):
+        theta = jnp.asarray(estimate.theta)
+        slope = jax.vmap(lambda x: jax.jacfwd(lambda x: model.f(times[0], x, theta))(x))(jnp.asarray(path[few]))
+    return bool(np.all(np.ptp(slope, axis=0) <= 1e-9 * (1e-300 + np.max(np.abs(slope)))))
 
 
 def _agreement(estimate: Estimate) -> str:

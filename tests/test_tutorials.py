@@ -1,0 +1,136 @@
+"""The tutorials on real data run as written, and what they find is what their pages say.
+
+A page shows the table of intervals that it printed when it was written. Here it is run again, and each number is
+compared with the one shown, on the scale of the interval itself. The key is the same, so only rounding, another
+processor or another release of JAX can move a number, by way of where a search stops: an estimate may move by a
+twentieth of the interval's width. The ends are quantiles of half the draws. For n = 50 and normal errors the standard
+error of a 5 % quantile is sqrt(0.05 * 0.95 / 50) / 0.103 = 0.30 standard deviations, 0.09 widths of a 90 % interval;
+twice that is allowed: some draws may end elsewhere, not all of them.
+"""
+
+import csv
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sdefit as sf
+from test_docs import ROOT, TUTORIALS, run
+
+DATA = ROOT / "docs" / "data"
+NUMBER = r"\s*(-?[\d.]+(?:e-?\d+)?)"
+ROW = re.compile(rf"^  (\S+) {NUMBER}  \({NUMBER},{NUMBER}\)  ([a-z ]+)$", re.MULTILINE)
+ESTIMATE, END = 0.05, 0.18  # shares of the width of an interval, derived above
+
+
+def claims(page: Path) -> list[tuple[str, float, float, float, str]]:
+    """The rows of the table that a page shows: name, estimate, lower, upper, verdict."""
+    rows = ROW.findall(page.read_text(encoding="utf-8"))
+    return [(name, float(value), float(lower), float(upper), told) for name, value, lower, upper, told in rows]
+
+
+@pytest.fixture(scope="module", params=TUTORIALS, ids=lambda page: page.stem)
+def tutorial(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, sf.Fit, sf.Fit]:
+    """A page, the fit that its Python lines saved, and the one that its command wrote."""
+    page: Path = request.param
+    reader = run(page, tmp_path_factory.mktemp(page.stem))
+    assert (reader / f"{page.stem}.html").stat().st_size > 10_000
+    assert (reader / page.stem / "report.html").stat().st_size > 10_000
+    return page, sf.load(reader / f"{page.stem}.nc"), sf.load(reader / page.stem / "fit.nc")
+
+
+@pytest.mark.docs
+def test_a_page_shows_what_it_finds(tutorial: tuple[Path, sf.Fit, sf.Fit]) -> None:
+    page, fit, _ = tutorial
+    found = {row["quantity"]: row for row in fit.kept["intervals"].table()}
+    shown = claims(page)
+    assert [name for name, *_ in shown] == list(found)
+    for name, estimate, lower, upper, verdict in shown:
+        width = upper - lower
+        assert abs(found[name]["estimate"] - estimate) <= ESTIMATE * width + 5e-4 * abs(estimate), name
+        assert abs(found[name]["lower"] - lower) <= END * width, name
+        assert abs(found[name]["upper"] - upper) <= END * width, name
+        assert found[name]["verdict"] == verdict, name
+
+
+@pytest.mark.docs
+def test_the_command_finds_the_same(tutorial: tuple[Path, sf.Fit, sf.Fit]) -> None:
+    page, fit, command = tutorial
+    intervals = fit.kept["intervals"]
+    for name, value in command.params.items():
+        lower, upper = intervals[name]
+        assert abs(value - fit.params[name]) <= ESTIMATE * (upper - lower), f"{page.stem}: {name}"
+
+
+@pytest.mark.docs
+def test_the_checks_object_to_what_the_page_says(tutorial: tuple[Path, sf.Fit, sf.Fit]) -> None:
+    page, fit, _ = tutorial
+    objections = {check.name for check in fit.kept["diagnosis"].checks if not check.ok}
+    assert objections == {"hare_lynx": set(), "us_rate": {"normality"}, "ice_core": {"normality"}}[page.stem]
+
+
+@pytest.mark.docs
+def test_derived_numbers_follow(tutorial: tuple[Path, sf.Fit, sf.Fit]) -> None:
+    page, fit, _ = tutorial
+    p = fit.params
+    if page.stem == "hare_lynx":
+        derived = [2 * np.pi / np.sqrt(p["birth"] * p["death"]), p["death"] / p["growth"], p["birth"] / p["eaten"]]
+        np.testing.assert_allclose(derived, [9.8, 33, 20], rtol=0.02)
+    if page.stem == "us_rate":
+        np.testing.assert_allclose([np.log(2) / p["speed"], p["speed"] * p["level"]], [12, 0.30], rtol=0.02)
+    if page.stem == "ice_core":
+        cubic = np.array([-p["b"], p["c"], p["a"], p["push"]])
+        rests = np.roots(cubic)
+        np.testing.assert_allclose(rests[np.isreal(rests)].real - 40, [-38.1], atol=0.1)
+        assert abs(np.polyval(cubic, np.linspace(-1.5, -0.5, 101)).min()) < 0.01
+        residuals = fit.kept["diagnosis"].residuals[0]
+        assert (int(np.sum(residuals > 2.7)), int(np.sum(residuals < -2.7))) == (5, 1)
+
+
+def test_pages_show_a_table() -> None:
+    # Guards the pattern: a table that it did not recognise would leave nothing to compare.
+    assert [len(claims(page)) for page in TUTORIALS] == [10, 7, 5]
+
+
+@pytest.fixture(scope="module")
+def rate() -> np.ndarray:
+    with (DATA / "us_10_year_rate.csv").open(encoding="utf-8") as file:
+        return np.array([float(row["rate"]) for row in csv.DictReader(file)])
+
+
+def test_the_size_of_changes_is_what_the_page_says(rate: np.ndarray) -> None:
+    before, changes = rate[:-1], np.diff(rate) * np.sqrt(12)
+    low, high = np.quantile(before, [1 / 3, 2 / 3])
+    thirds = [before < low, (before >= low) & (before < high), before >= high]
+    np.testing.assert_allclose([changes[third].std() for third in thirds], [0.81, 0.89, 1.53], atol=0.01)
+    months = 1962 + (np.arange(changes.size) + 1) / 12  # the end of the month at which a change starts
+    wild = (months > 1979.74) & (months < 1982.99)  # from the end of September 1979
+    np.testing.assert_allclose([changes[wild].std(), changes[~wild].std()], [2.65, 0.96], atol=0.01)
+    # The published noise, averaged over the months kept here rather than over all days.
+    np.testing.assert_allclose(np.sqrt(np.mean((0.5603 * rate**0.3364) ** 2)), 1.01, atol=0.01)
+
+
+def test_the_rate_by_regression_is_what_the_page_shows(rate: np.ndarray) -> None:
+    # Vasicek's model at equal gaps is an autoregression: rate' = level + exp(-speed*gap) (rate - level) + noise.
+    # Months differ in length by 4 %, which moves the estimates by far less than a hundredth of their intervals.
+    slope, constant = np.polyfit(rate[:-1], rate[1:], 1)
+    speed = -12 * np.log(slope)
+    errors = rate[1:] - constant - slope * rate[:-1]
+    G = np.sqrt(np.mean(errors**2) * 2 * speed / (1 - slope**2))
+    shown = {
+        name: (value, upper - lower) for name, value, lower, upper, _ in claims(ROOT / "docs/tutorials/us_rate.md")
+    }
+    for name, value in (("speed", speed), ("level", constant / (1 - slope)), ("G[rate,rate]", G)):
+        assert abs(value - shown[name][0]) <= 0.02 * shown[name][1], name
+
+
+@pytest.mark.parametrize("path", sorted(DATA.glob("*.csv")), ids=lambda path: path.stem)
+def test_shipped_data_are_small_and_told_about(path: Path) -> None:
+    text = (DATA / "README.md").read_text(encoding="utf-8")
+    told = text.partition(f"## {path.name}\n")[2].partition("\n## ")[0]
+    assert path.stat().st_size <= 60_000
+    assert "**Source**" in told
+    assert "**Terms**" in told
+    rows = len(path.read_text(encoding="utf-8").splitlines()) - 1
+    assert f"({rows} rows)" in told
