@@ -106,6 +106,7 @@ def test_pooled_is_single_on_one_series(name):
     assert equal_bits(one, fit(relaxing(), [ou_series(1)], quick(name), key=KEY))
 
 
+@compiles
 def test_each_is_one_by_one(name):
     series = [ou_series(1), ou_series(2, irregular=True), ou_series(3, rows=14)]
     together = fit_each(relaxing(), series, quick(name), key=KEY)
@@ -116,6 +117,7 @@ def test_each_is_one_by_one(name):
         assert_near(found, alone, case(name).alone if len(one) == 20 else case(name).padded)
 
 
+@compiles
 def test_round_trip_through_disk(name, tmp_path):
     found = fit(relaxing(), ou_series(1), quick(name), key=KEY)
     found.save(tmp_path / "fit.nc")
@@ -131,6 +133,7 @@ def test_round_trip_through_disk(name, tmp_path):
     assert np.array_equal(found.states(times).std, again.states(times).std)
 
 
+@compiles
 def test_states_at_their_own_times(name):
     found = fit(relaxing(), ou_series(1), quick(name), key=KEY)
     own, asked = found.states(), found.states(found.series[0].times)
@@ -138,6 +141,7 @@ def test_states_at_their_own_times(name):
     np.testing.assert_allclose(own.std, asked.std, rtol=1e-5, atol=1e-7)
 
 
+@compiles
 def test_spread_grows_away_from_the_data(name):
     found = fit(relaxing(), ou_series(1), quick(name), key=KEY)
     std = found.states([3.0, 12.0]).std[:, 0]

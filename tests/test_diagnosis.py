@@ -101,6 +101,7 @@ def test_a_right_model_passes_and_says_so(found):
     assert list(told.frame()["name"]) == names
 
 
+@pytest.mark.long
 def test_a_wrong_model_is_seen_whatever_the_method():
     """A pull to 0 in two wells: a straight line cannot follow, and the residuals follow each other."""
     rng, x, path = np.random.default_rng(3), 0.1, []

@@ -214,6 +214,7 @@ def test_same_key_same_intervals_and_nothing_compiled(found, bootstrapped):
     assert again.compile_seconds == 0
 
 
+@pytest.mark.long
 def test_summary_report_and_file_show_what_was_found(found, bootstrapped, tmp_path):
     found.kept["intervals"] = bootstrapped
     found.profile("rate", points=7)
@@ -246,6 +247,7 @@ def test_a_method_without_information_has_intervals_by_draws_alone():
     assert np.isfinite(drawn.lower[:2]).all() and np.isnan(drawn.std).all()
 
 
+@pytest.mark.long
 def test_profile_is_a_parabola_near_its_top(found):
     """The fall is ½((u − û)/s)² in u = log rate, up to a cubic term: within a quarter at one standard error."""
     profile = found.profile("rate", points=15)

@@ -175,6 +175,7 @@ def test_bound_is_below_the_likelihood_and_close(well):
     assert -0.06 < found.bound - (2 * fine - rough) < 0.02
 
 
+@pytest.mark.long
 def test_bound_is_the_mean_over_draws_of_q(well):
     _, (_, steps, noise, first, data, _), found, _ = well
     path, rng, draws = found.path, np.random.default_rng(0), 20000
@@ -196,6 +197,7 @@ def test_bound_is_the_mean_over_draws_of_q(well):
     assert abs(np.mean(log_p) + float(path.entropy) - float(found.bound)) < 4 * np.std(log_p) / np.sqrt(draws)
 
 
+@pytest.mark.long
 def test_no_other_chain_nearby_has_a_higher_bound(well):
     _, given, found, _ = well
     rng = np.random.default_rng(1)
