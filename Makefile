@@ -50,7 +50,7 @@ site: $(VENV)/.dev
 	@echo "docs: site/index.html"
 
 examples: $(VENV)/.dev
-	@$(BIN)/python -m pytest -m docs
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m docs
 
 setup: $(VENV)/.dev
 

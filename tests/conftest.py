@@ -36,6 +36,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _group(item: pytest.Item) -> str:
-    """The worker's share a test belongs to: its file, and in the contract suite its method."""
+    """The worker's share a test belongs to: its file, in the contract suite its method, in the docs its page."""
+    if "docs" in item.keywords:
+        return item.nodeid.partition("[")[2].rstrip("]") or item.path.stem
     params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     return f"{item.path.stem}-{params.get('name', '')}" if item.path.stem == "test_contract" else item.path.stem
