@@ -4,7 +4,8 @@
     python experiments/hostile.py --smoke --out rows.csv
 
 A start is log-uniform within a factor 30 of the truth, with the wrong sign half of the time where that is allowed. The
-best known optimum of a realization is the highest log-likelihood over all its starts and over a search with 12 more.
+best known optimum of a realization is the highest penalised log-likelihood (that is what the default climbs) over all
+its starts and over a search with 12 more.
 """
 
 import argparse
@@ -50,20 +51,25 @@ def run(system: str, asked: argparse.Namespace) -> pd.DataFrame:
     settings = {"noise": TOLD[system]}
     key = jax.random.key(asked.seed + 1)
     fits = sf.fit_each(setup.model, many, sf.Auto(**settings), key=key, start=starts, batch=asked.batch)
-    wide = sf.fit_each(setup.model, series, sf.ESGF(**settings, starts=12), key=key, batch=asked.batch)
+    wide = sf.fit_each(setup.model, series, sf.Auto(**settings, starts=12), key=key, batch=asked.batch)
     rows = pd.DataFrame(
         {
             "system": system,
             "realization": np.repeat(np.arange(asked.realizations), asked.starts),
             "method": [one.method.name for one in fits],
             "status": [one.status.name for one in fits],
-            "log_likelihood": [one.objective if one.method.name == "auto" else -np.inf for one in fits],
+            "log_likelihood": [reached(one) for one in fits],
         }
     )
     best = rows.groupby("realization").log_likelihood.max().to_numpy()
-    best = np.maximum(best, [one.objective for one in wide])
+    best = np.maximum(best, [reached(one) for one in wide])
     rows["below"] = best[rows.realization] - rows.log_likelihood
     return rows.assign(commit=commit(), source=digest())
+
+
+def reached(fit: sf.Fit) -> float:
+    """The log-likelihood, weak priors included, at which the best search ended; none where matching took over."""
+    return float(np.max(fit.estimate.hyper["values"])) if fit.method.name == "auto" else -np.inf
 
 
 def hostile(setup, seed: int) -> dict[str, float]:

@@ -222,3 +222,51 @@ def test_ode_without_noise_is_refused():
     model = SDE(lambda t, x, p: -p["k"] * x + p["c"], ["x"], {"k": positive(), "c": real()}, "none")
     with pytest.raises(ModelError, match="explains no data"):
         ESGF(noise="none").check(model, pool_of(model, ou_path(0)))
+
+
+# --- the weak priors on G and σ --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noise", ["each", "same", "none"])
+@pytest.mark.parametrize("diffusion", ["full", "diagonal", "scalar", "none"])
+def test_weak_priors_are_those_of_the_definition(diffusion, noise):
+    model = SDE(LV.drift, LV.states, dict(LV.parameters), diffusion)
+    t, x = lv_path(0)
+    where = Coordinates(model, jax.tree.map(jnp.asarray, pool_of(model, (t, x * [1.0, 10.0]))), noise)
+    levels = jnp.array([-1.0, -0.5]), jnp.array([-2.0, -1.5])
+    G, sigma = 0.4 * np.eye(2), np.array([0.1, 0.2])
+    if diffusion in ("full", "diagonal"):
+        G = np.array([[0.3, 0.0], [0.2 * (diffusion == "full"), -0.6]])
+    u = where.at(jnp.ones(4), jnp.array(G), jnp.array(sigma), jnp.zeros((1, 2)))
+    prior = jax.jit(lambda u: where.prior(u, levels))
+    found = prior(u)
+    point = where.point(where.natural(u))
+    log_G, log_noise = 0.5 * np.log(np.diag(point.Q) + 1e-30), 0.5 * np.log(np.asarray(point.variance) + 1e-300)
+    expected = 0.0
+    if diffusion != "none":
+        expected += 0.5 * np.sum((log_G - levels[0]) ** 2)
+    if noise != "none":
+        expected += 0.5 * np.sum((log_noise - levels[1]) ** 2) / 4
+    if diffusion == "full":
+        expected -= np.log(1 - point.Q[0, 1] ** 2 / (point.Q[0, 0] * point.Q[1, 1]))
+    assert found.value == pytest.approx(float(expected), rel=1e-8, abs=1e-8)
+    moves = [(prior(u + h).value - prior(u - h).value) / 2e-6 for h in 1e-6 * jnp.eye(u.size)]
+    np.testing.assert_allclose(found.gradient, moves, rtol=1e-5, atol=1e-6)
+    assert np.linalg.eigvalsh(found.curvature)[0] > -1e-12
+
+
+def test_two_states_without_noise():
+    t, x = lv_path(2, noise=0.0)
+    found = run(LV, pool_of(LV, (t, x)), ESGF(noise="none", starts=1)).estimate
+    assert found.code == Code.OK and np.all(found.noise == 0)
+    np.testing.assert_allclose(found.theta, [2.0, 1.0, 4.0, 1.0], rtol=0.5)
+
+
+@pytest.mark.long
+def test_weak_priors_keep_the_noise_of_two_states_apart():
+    """A singular G is the likelihood's answer to many short series, not nature's."""
+    pool = pool_of(LV, lv_path(1, size=20))
+    found = {weak: run(LV, pool, ESGF(weak=weak)).estimate for weak in (False, True)}
+    share = {weak: np.linalg.eigvalsh(one.G @ one.G.T)[0] / np.trace(one.G @ one.G.T) for weak, one in found.items()}
+    assert share[True] > 10 * share[False]
+    assert found[True].objective < found[False].objective + 1e-6

@@ -89,14 +89,21 @@ def test_ends_are_those_of_the_naive_definition():
     sources, draws = lv_values(3, 99), lv_values(4, 99)
     values = LV.values(lv_values(5, 1))[0]
     lower, upper = from_draws(LV, values, sources, draws, 0.9)
-    missed = np.sort(np.log(draws.theta[:, 2]) - np.log(sources.theta[:, 2]))
-    # Of 99 draws the 5th and the 95th cut off a twentieth of the 100 places between them.
-    np.testing.assert_allclose([lower[2], upper[2]], values[2] * np.exp([-missed[94], -missed[4]]), rtol=1e-10)
+    # Of 99 draws the 90th cuts off nine tenths of the 100 places between them.
+    half = np.sort(np.abs(np.log(draws.theta[:, 2]) - np.log(sources.theta[:, 2])))[89]
+    np.testing.assert_allclose([lower[2], upper[2]], values[2] * np.exp([-half, half]), rtol=1e-10)
+    # A spread less than twice as large as its errors keeps its bias ...
     missed = draws.noise[:, 1] - sources.noise[:, 1]
-    middle = np.median(missed)
-    half = np.sort(np.abs(missed - middle))[89]
-    expected = np.maximum([values[11] - middle - half, values[11] - middle + half], 0.0)
-    np.testing.assert_allclose([lower[11], upper[11]], expected, rtol=1e-10)
+    half = np.sort(np.abs(missed))[89]
+    values[11] = 1.9 * half
+    lower, upper = from_draws(LV, values, sources, draws, 0.9)
+    np.testing.assert_allclose([lower[11], upper[11]], [max(values[11] - half, 0), values[11] + half], rtol=1e-10)
+    # ... and one ten times as large as they are loses eight tenths of it.
+    values[11] = 10 * half
+    lower, upper = from_draws(LV, values, sources, draws, 0.9)
+    bias = 0.8 * np.median(missed)
+    half = np.sort(np.abs(missed - bias))[89]
+    np.testing.assert_allclose([lower[11], upper[11]], [values[11] - bias - half, values[11] - bias + half], rtol=1e-10)
 
 
 def test_failed_draws_are_left_out():
@@ -112,7 +119,7 @@ def test_failed_draws_are_left_out():
 
 
 def test_intervals_of_a_normal_estimator_cover_as_often_as_they_say():
-    """An unbiased normal estimate of `level`: 99 draws cut at the 5th and 95th cover 90 % exactly, on average.
+    """An unbiased normal estimate of `level`: 99 draws cut at the 90th distance cover 90 % exactly, on average.
 
     Over 2000 repetitions the share has a standard error of √(.09/2000) = .0067; four of them are allowed.
     """
@@ -145,9 +152,26 @@ def test_sources_are_turned_round():
     draws = values_of([[2.0], [np.nan]], [[[0.7]], [[0.7]]], [[0.3], [0.3]])
     turned = turned_round(here, draws)
     np.testing.assert_allclose(turned.theta, 1.0)
-    np.testing.assert_allclose(turned.G.ravel(), [0.3, 0.5])
+    np.testing.assert_allclose(turned.G.ravel(), [0.5**2 / 0.7, 0.5])
     np.testing.assert_allclose(turned.noise.ravel(), [0.1, 0.1])
     assert finite(draws).tolist() == [True, False]
+
+
+def test_a_matrix_is_turned_round_by_factors_within_bounds():
+    G, near = np.array([[0.2, 0.0], [0.1, 0.3]]), np.array([[0.25, 0.0], [-0.05, 0.2]])
+
+    def turned(other, own=G):
+        theta, noise = [[1.0]], [[0.1, 0.1]]
+        return turned_round(values_of(theta, own[None], noise), values_of(theta, np.array(other)[None], noise)).G[0]
+
+    np.testing.assert_allclose(turned(near), G @ np.linalg.inv(near) @ G, rtol=1e-12)
+    np.testing.assert_allclose(turned(G), G, rtol=1e-12)
+    # An estimate of nothing at all: four times the fit's, and no more.
+    far = np.linalg.norm(turned(np.zeros((2, 2))), axis=1) / np.linalg.norm(G, axis=1)
+    assert np.all((far > 1) & (far <= 4 + 1e-9))
+    singular = np.array([[0.2, 0.0], [0.1, 0.0]])
+    assert np.isfinite(turned(near, singular)).all()
+    np.testing.assert_array_equal(turned(np.zeros((2, 2)), np.zeros((2, 2))), 0.0)
 
 
 def test_simulated_data_have_the_law_of_the_fit(found):

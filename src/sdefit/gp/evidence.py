@@ -67,13 +67,22 @@ class Evidence(eqx.Module):
 
 def noise_prior(log_noise, G, levels, width_G: float, width_noise: float) -> Scalar:
     """−log of the weak priors on σ and G: Gaussian in log σ_k and log ‖G_k‖, mild against singular correlation."""
+    about = noise_residuals(log_noise, G, levels, width_G, width_noise)
+    return 0.5 * jnp.sum(about**2) + _wall(log_noise, -9.0, 2.0) + singularity(G)
+
+
+def noise_residuals(log_noise, G, levels, width_G: float, width_noise: float) -> Float[Array, "residuals"]:
+    """How many prior standard deviations log σ_k and log ‖G_k‖ lie from their levels; nothing of a G that is 0."""
     log_G, usual = levels
-    value = 0.5 * jnp.sum((log_noise - usual) ** 2) / width_noise**2 + _wall(log_noise, -9.0, 2.0)
-    rows = jnp.sum(G**2, axis=1) + 1e-30
-    share = jnp.diagonal(G) ** 2 / rows
-    none = jnp.all(G == 0)
-    spread = 0.5 * jnp.sum((0.5 * jnp.log(rows) - log_G) ** 2) / width_G**2 - 0.5 * jnp.sum(jnp.log(share + 1e-12))
-    return value + jnp.where(none, 0.0, spread)
+    rows = 0.5 * jnp.log(jnp.sum(G**2, axis=1) + 1e-30)
+    spread = jnp.where(jnp.all(G == 0), 0.0, (rows - log_G) / width_G)
+    return jnp.concatenate([(log_noise - usual) / width_noise, spread])
+
+
+def singularity(G: Float[Array, "state state"]) -> Scalar:
+    """−log of the part of each row's spread that the other rows do not share; 0 for a diagonal G."""
+    share = jnp.diagonal(G) ** 2 / (jnp.sum(G**2, axis=1) + 1e-30)
+    return jnp.where(jnp.all(G == 0), 0.0, -0.5 * jnp.sum(jnp.log(share + 1e-12)))
 
 
 def fit_evidence(evidence: Evidence, data: Data, levels: tuple[Array, Array], starts: int, iterations: int) -> Minimum:

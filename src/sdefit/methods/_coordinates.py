@@ -16,6 +16,12 @@ from sdefit._types import Array, Float, Scalar, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.filtering.scoring import Curved
+from sdefit.gp.evidence import noise_residuals, singularity
+
+Levels = tuple[Float[Array, "state"], Float[Array, "state"]]  # log ‖G_k‖ and log σ_k, as `gp.noise_levels` has them
+
+_WIDTHS = (1.0, 2.0)  # of the priors on log ‖G_k‖ and log σ_k about their levels, as in the evidence
+_APART = 2.0  # times the evidence's weight against singular correlation: for two states the LKJ(2) prior
 
 # Nothing is known better than to a ten-millionth of the data's spread: an exact fit stays finite.
 _FLOOR = 1e-14
@@ -73,7 +79,8 @@ class Coordinates:
                 full = Q[0] * jnp.diag(self._even**2)
             case _:
                 full = jnp.zeros((K, K)).at[rows, columns].set(Q).at[columns, rows].set(Q)
-        variance = {"each": variance, "same": variance * self._even**2, "none": jnp.zeros(K)}[self.noise]
+        if self.noise != "each":
+            variance = variance * self._even**2 if self.noise == "same" else jnp.zeros(K)
         return Point(theta, full, variance, first.reshape(-1, K) if first.size else jnp.zeros((series, K)))
 
     def begin(self, u, diffusion, noise, correlation, first) -> Float[Array, "coordinates"]:
@@ -99,16 +106,52 @@ class Coordinates:
         point = self.point(natural)
         return jnp.concatenate([point.theta, point.Q.ravel(), point.variance])
 
-    def prior(self, u: Float[Array, "coordinates"], weight: float) -> Curved:
-        """−`weight` times the log of each standard deviation, where the data do not count, and the user's priors."""
-        on = np.repeat([False, True, False, True, False], self.sizes)
-        size = jnp.where(on, jnp.abs(u) + 1e-30, 1.0)
-        inverse = jnp.where(on, jnp.sign(u) / size, 0.0)
-        own = Curved(-weight * jnp.sum(jnp.log(size)), -weight * inverse, weight * jnp.diag(inverse**2))
+    def prior(self, u: Float[Array, "coordinates"], spreads: "float | Levels") -> Curved:
+        """−log of the priors: the user's on θ, and one on the spreads that counts only where the data do not.
+
+        The latter is a weight, of the log of each standard deviation, or the levels about which G and σ are expected.
+        """
+        own = self._about(u, spreads) if isinstance(spreads, tuple) else self._off_zero(u, spreads)
         if all(self.model.params[name].prior is None for name in self.model.free):
             return own
         slope = jax.grad(self._minus_log_priors)
         return own + Curved(self._minus_log_priors(u), slope(u), jax.jacfwd(slope)(u))
+
+    def _off_zero(self, u: Float[Array, "coordinates"], weight: float) -> Curved:
+        """−`weight` times the log of each standard deviation."""
+        on = np.repeat([False, True, False, True, False], self.sizes)
+        size = jnp.where(on, jnp.abs(u) + 1e-30, 1.0)
+        inverse = jnp.where(on, jnp.sign(u) / size, 0.0)
+        return Curved(-weight * jnp.sum(jnp.log(size)), -weight * inverse, weight * jnp.diag(inverse**2))
+
+    def _about(self, u: Float[Array, "coordinates"], levels: "Levels") -> Curved:
+        """The weak priors of the latent process on G and σ, with as much of their curvature as is never negative."""
+
+        def residuals(u):
+            _, scales, below, sigma, _ = jnp.split(u, np.cumsum(self.sizes)[:-1])
+            # One number for all counts once for each state, as where each has its own.
+            noise = jnp.log(jnp.abs(sigma * (self._even if self.noise == "same" else 1.0)) + 1e-15)
+            return noise_residuals(noise if noise.size else levels[1], self._G(scales, below), levels, *_WIDTHS)
+
+        def alone(u):
+            _, scales, below, *_ = jnp.split(u, np.cumsum(self.sizes)[:-1])
+            return singularity(self._G(scales, below))
+
+        def value(u):
+            return 0.5 * jnp.sum(residuals(u) ** 2) + _APART * alone(u)
+
+        slope, diagonal = jax.jacfwd(residuals)(u), np.repeat([False, True, False, False, False], self.sizes)
+        bend = jnp.where(diagonal & (self.model.diffusion == "full"), _APART / (u**2 + 1e-30), 0.0)
+        return Curved(value(u), jax.grad(value)(u), slope.T @ slope + jnp.diag(bend))
+
+    def _G(self, scales, below) -> Float[Array, "state state"]:
+        """G from its coordinates."""
+        if self.model.diffusion == "scalar":
+            return scales[0] * jnp.diag(self._even)
+        K = self.pool.values.shape[-1]
+        if not scales.size:
+            return jnp.zeros((K, K))
+        return jnp.diag(scales).at[jnp.tril_indices(K, -1)].add(below if below.size else 0.0)
 
     def minus_log_density(self, u: Float[Array, "coordinates"], width: float) -> Scalar:
         """−log of the prior of a posterior: the user's on θ, or none; entries of G and σ normal of this width.

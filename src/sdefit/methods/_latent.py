@@ -1,5 +1,6 @@
 """What MaRS and AReS share: the latent Gaussian process, the two roads to ż, and the weak-form refit."""
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -19,7 +20,9 @@ from sdefit.errors import ModelError
 from sdefit.gp import weak
 from sdefit.gp.evidence import noise_prior
 from sdefit.matching import means
+from sdefit.methods._base import Information
 from sdefit.optimise import minimise
+from sdefit.result import Code, Estimate
 
 PathDrift = Callable[[Float[Array, "series times state"], Theta], Float[Array, "series times state"]]
 
@@ -268,6 +271,33 @@ def refined_path(
     problem = _Refit(model, pool, evidence, rows, *_prior(model, scales))
     begin = jax.vmap(evidence.solver.posterior, in_axes=(None, 0))(evidence.hyper(u), rows).x
     return problem.settle(theta, begin, G, noise, passes)
+
+
+def latent_path(settings: LatentSettings, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
+    """The path of a finished estimate at the times of `pool`, by the refit if it has one, else by the GP."""
+    evidence, u = evidence_of(settings, model, pool), estimate.hyper["latent"]
+    if settings.passes:
+        scales, G, noise = estimate.hyper["scales"], estimate.G, estimate.noise
+        return refined_path(model, pool, evidence, u, estimate.theta, scales, G, noise, settings.passes)
+    path = jax.vmap(evidence.solver.posterior, in_axes=(None, 0))(evidence.hyper(u), data_of(pool))
+    return path.x, path.std
+
+
+def refit_near(settings: LatentSettings, model: SDE, pool: Pool, near: Estimate) -> Estimate:
+    """The weak-form refit alone, along the path that the latent process of `near` takes through these data."""
+    evidence, u, rows = evidence_of(settings, model, pool), near.hyper["latent"], data_with_midpoints(pool)
+    path = jax.vmap(evidence.solver.posterior, in_axes=(None, 0))(evidence.hyper(u), rows).x
+    best = refine(model, pool, evidence, u, path, near.theta, near.hyper["scales"], settings.passes)
+    code = jnp.where(best.converged, Code.OK, Code.NOT_CONVERGED)
+    found = dataclasses.replace(near, theta=best.theta, G=best.G, noise=best.noise, mean=best.mean, std=best.std)
+    return dataclasses.replace(found, code=code, hyper=near.hyper | {"covariance": best.covariance})
+
+
+def told_of_theta(model: SDE, estimate: Estimate) -> Information:
+    """The covariance of θ from the refit; nothing of G and σ."""
+    P, K = len(model.free), len(model.states)
+    unknown = jnp.full((P + K * K + K,) * 2, jnp.nan)
+    return Information(unknown.at[:P, :P].set(estimate.hyper["covariance"]))
 
 
 def _prior(model: SDE, scales: Theta) -> tuple[Theta, Theta]:

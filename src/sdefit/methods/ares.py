@@ -13,7 +13,7 @@ from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
 from sdefit.matching import critic
-from sdefit.methods._base import Method
+from sdefit.methods._base import Information, Method
 from sdefit.methods._latent import (
     PathDrift,
     Roads,
@@ -26,10 +26,12 @@ from sdefit.methods._latent import (
     draw_roads,
     evidence_of,
     figure_samples,
+    latent_path,
     path_drift,
     refine,
-    refined_path,
+    refit_near,
     scales_of,
+    told_of_theta,
     unrefined,
     warm_start,
 )
@@ -162,12 +164,16 @@ class AReS(Method):
         return Estimate(best.theta, best.G, best.noise, best.mean, best.std, -found.value, code, kept, trace)
 
     def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
-        evidence, u = evidence_of(self, model, pool), estimate.hyper["latent"]
-        if self.passes:
-            scales, G, noise = estimate.hyper["scales"], estimate.G, estimate.noise
-            return refined_path(model, pool, evidence, u, estimate.theta, scales, G, noise, self.passes)
-        path = jax.vmap(evidence.solver.posterior, in_axes=(None, 0))(evidence.hyper(u), data_of(pool))
-        return path.x, path.std
+        return latent_path(self, model, pool, estimate)
+
+    def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:
+        """The weak-form refit alone, where there is one."""
+        if not self.passes:
+            return self.estimate(model, pool, near.theta, key)
+        return refit_near(self, model, pool, near)
+
+    def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information:
+        return told_of_theta(model, estimate)
 
     def _play(self, board: critic.Board, roads: Roads, warm: Warm, key: Key) -> critic.Outcome:
         """The game about θ in the coordinates of `warm`; where it begins warm, the critic first learns alone."""

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from sdefit import gp
 from sdefit._types import Array, Float, Int, Key, Scalar, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
@@ -37,6 +38,8 @@ class ESGF(Method):
     - `iterations`: the most evaluations of each search.
     - `boundary`: the log-likelihood is raised by this times the log of every σ_k and G_kk. It counts only
       where the data do not: a maximum at zero, as when G is singular, moves just off it.
+    - `weak`: in its place, the weak priors of `MaRS`: log ‖G_k‖ and log σ_k are expected about the levels at which
+      each explains half of the data's roughness, give or take a factor e or e².
 
     x(t_1) has a flat prior: the likelihood is that of all rows given the first. Without diffusion (an
     ODE) x(t_1) is estimated instead, and the first row counts. Steps between rows are such that the
@@ -49,6 +52,7 @@ class ESGF(Method):
     starts: int = 3
     iterations: int = 50
     boundary: float = 0.1
+    weak: bool = False
 
     name: ClassVar[str] = "esgf"
     title: ClassVar[str] = "Maximum likelihood by a Gaussian filter"
@@ -164,9 +168,10 @@ class ESGF(Method):
         self, where: Coordinates, pool: Pool, steps: Array, loose: Scalar, begin: Array, tolerance: float = 1e-6
     ) -> Scored:
         """The highest likelihood near each row of `begin`."""
+        spreads = gp.noise_levels(gp.Data(pool.times, pool.values, pool.observed)) if self.weak else self.boundary
 
         def fn(u) -> Curved:
-            return Likelihood(where, pool, steps, self.rule)(u, loose) + where.prior(u, self.boundary)
+            return Likelihood(where, pool, steps, self.rule)(u, loose) + where.prior(u, spreads)
 
         return score(fn, begin, longest=where.longest, iterations=self.iterations, tolerance=tolerance)
 

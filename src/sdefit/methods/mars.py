@@ -25,10 +25,12 @@ from sdefit.methods._latent import (
     draw_roads,
     evidence_of,
     figure_samples,
+    latent_path,
     path_drift,
     refine,
-    refined_path,
+    refit_near,
     scales_of,
+    told_of_theta,
     unrefined,
     warm_start,
 )
@@ -126,21 +128,16 @@ class MaRS(Method):
         return Estimate(best.theta, best.G, best.noise, best.mean, best.std, -found.value, code, kept, trace)
 
     def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
-        evidence, u = evidence_of(self, model, pool), estimate.hyper["latent"]
-        if self.passes:
-            scales, G, noise = estimate.hyper["scales"], estimate.G, estimate.noise
-            return refined_path(model, pool, evidence, u, estimate.theta, scales, G, noise, self.passes)
-        path = jax.vmap(evidence.solver.posterior, in_axes=(None, 0))(evidence.hyper(u), data_of(pool))
-        return path.x, path.std
+        return latent_path(self, model, pool, estimate)
 
     def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:
-        return dataclasses.replace(self, starts=1).estimate(model, pool, near.theta, key)
+        """The weak-form refit alone, where there is one."""
+        if not self.passes:
+            return dataclasses.replace(self, starts=1).estimate(model, pool, near.theta, key)
+        return refit_near(self, model, pool, near)
 
     def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information:
-        """The covariance of θ from the refit; nothing of G and σ."""
-        P, K = len(model.free), len(model.states)
-        unknown = jnp.full((P + K * K + K,) * 2, jnp.nan)
-        return Information(unknown.at[:P, :P].set(estimate.hyper["covariance"]))
+        return told_of_theta(model, estimate)
 
     def _match(self, model: SDE, roads: Roads, drift: PathDrift, start: Theta, key: Key) -> "_Matched":
         """θ at which the two roads agree: in their means first, then in MMD, with the draws held fixed."""

@@ -19,6 +19,7 @@ from sdefit.result import Estimate
 # Simulation steps for each step of the filter: the drift's slope times a step is then at most an eighth, where the
 # scheme of order 1.5 errs by far less than data tell.
 _FINE = 4
+_FACTOR = 4.0  # the most by which a source's G is larger or smaller than the fit's
 
 
 class Values(eqx.Module):
@@ -117,19 +118,34 @@ def source_of(pools: Pool, estimates: Estimate) -> Values:
 def turned_round(here: Values, found: Values) -> Values:
     """Sources whose G and σ lie as far from `here` as those of `found` do, on the other side.
 
-    G_kk and σ count up to their sign, which no data see: a G_kk estimated at 0 may as well be as large as those
-    estimated from paths without it.
+    Far means by a factor for G, which may be known no better than to one: from G to G*, and so from G G*⁻¹ G to G. σ
+    counts by differences, up to its sign, which no data see.
 
     θ stays: how far its estimates fall depends on where it is much less than on how strong the noises are, and θ
     turned round may be one whose paths blow up. A draw that failed leaves its source where it was.
     """
     failed = ~finite(found)
-    G, noise = 2 * here.G - found.G, np.abs(2 * here.noise - found.noise)
-    every = np.arange(noise.shape[-1])
-    # The sign of a column of G is free.
-    G = G * np.where(G[:, every, every] < 0, -1.0, 1.0)[:, None, :]
-    G, noise = np.where(failed[:, None, None], here.G, G), np.where(failed[:, None], here.noise, noise)
-    return values_of(here.theta, G, noise)
+    noise = np.where(failed[:, None], here.noise, np.abs(2 * here.noise - found.noise))
+    tame = np.where(failed[:, None, None], here.G, found.G)
+    return values_of(here.theta, _opposite(np.asarray(here.G), tame), noise)
+
+
+def _opposite(G: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """G G*⁻¹ G for many pairs of lower-triangular G and G*, both as if within a factor `_FACTOR` of each other."""
+    K, every = G.shape[-1], np.arange(G.shape[-1])
+    size = np.linalg.norm(G, axis=-1)
+    # A singular G leaves a direction without noise; a hundredth of the row's spread stands for it.
+    own = np.maximum(G[:, every, every], 1e-2 * size)
+    firm = np.where(np.eye(K, dtype=bool), own[:, :, None], G)
+    firm = np.where((size > 0).all(axis=-1)[:, None, None], firm, np.eye(K))
+    free = np.maximum(other[:, every, every], 1e-300)
+    capped = np.clip(free, own / _FACTOR, np.maximum(own, 1e-300) * _FACTOR)
+    columns = other * (capped / free)[:, None, :]
+    columns = np.where(np.eye(K, dtype=bool), np.maximum(capped, 1e-300)[:, None, :], columns)
+    turned = np.tril(G @ np.linalg.solve(columns, firm))
+    growth = np.linalg.norm(turned, axis=-1) / np.maximum(size, 1e-300)
+    turned = turned * np.minimum(1.0, _FACTOR / np.maximum(growth, 1e-300))[..., None]
+    return np.where((size > 0).all(axis=-1)[:, None, None], turned, G)
 
 
 def finite(values: Values) -> np.ndarray:
