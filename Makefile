@@ -26,10 +26,10 @@ demo: $(VENV)/.run
 	@$(BIN)/sdefit demo
 
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not docs and not long" $(PYTEST)
+	@$(BIN)/python -m pytest -n 2 -m "not docs and not long" $(PYTEST)
 
 test-all: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not docs" $(PYTEST)
+	@$(BIN)/python -m pytest -n 2 -m "not docs" $(PYTEST)
 
 lint: format types imports
 
@@ -50,7 +50,7 @@ site: $(VENV)/.dev
 	@echo "docs: site/index.html"
 
 examples: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m docs
+	@$(BIN)/python -m pytest -n 2 -m docs
 
 setup: $(VENV)/.dev
 

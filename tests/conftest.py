@@ -1,6 +1,9 @@
 """Every test runs in float64, with shapes checked, rank promotion refused and warnings as errors."""
 
 import os
+import sys
+from pathlib import Path
+from typing import Any
 
 # Nearly all of the suite's time is compilation of programs that then run once on a few numbers.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
@@ -18,15 +21,25 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 ARRAY_ROOMS = ["gp", "matching", "filtering", "optimise", "result", "methods"]
 jaxtyping.install_import_hook([f"sdefit.{room}" for room in ARRAY_ROOMS], "beartype.beartype")
 
+# Files whose tests share programs by their last parameter.
+SHARED_BY_CASE = {"test_contract", "test_docs", "test_tutorials"}
+
 # The same examples in every run: a failure can be repeated, and nothing is remembered between runs.
 settings.register_profile("sdefit", deadline=None, database=None, derandomize=True)
 settings.load_profile("sdefit")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _forget_programs():
+    """Drop what a file compiled: a process has room for some thousands of programs only."""
+    yield
+    if module := sys.modules.get("sdefit.methods._driver"):
+        module.PROGRAMS.clear()
+    jax.clear_caches()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep together what shares compiled programs, and skip what needs an accelerator where there is none."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    """Skip what needs an accelerator where there is none."""
     if jax.default_backend() != "cpu":
         return
     skip = pytest.mark.skip(reason="no accelerator on this machine")
@@ -35,9 +48,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(skip)
 
 
-def _group(item: pytest.Item) -> str:
-    """The worker's share a test belongs to: its file, in the contract suite its method, in the docs its page."""
-    if "docs" in item.keywords:
-        return item.nodeid.partition("[")[2].rstrip("]") or item.path.stem
-    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    return f"{item.path.stem}-{params.get('name', '')}" if item.path.stem == "test_contract" else item.path.stem
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep together what shares compiled programs: a file, in the contract suite a method, in the docs a page."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByShare(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file, _, test = nodeid.partition("::")
+            case = test.partition("[")[2].rstrip("]")
+            stem = Path(file).stem
+            return f"{stem} {case.rpartition('-')[2]}" if stem in SHARED_BY_CASE else stem
+
+    return ByShare(config, log)

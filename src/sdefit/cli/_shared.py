@@ -63,6 +63,14 @@ def use_compilation_cache() -> None:
             jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
+def errors_beside_fits() -> None:
+    """For commands that show standard errors: compile their program while that of the fit compiles."""
+    from sdefit.methods import _driver
+    from sdefit.uncertainty import errors
+
+    _driver.PROGRAMS.follow = errors.ahead
+
+
 @contextlib.contextmanager
 def waiting(words: str) -> Iterator[None]:
     """A spinner while work runs, on a terminal only."""

@@ -1,7 +1,7 @@
 """What every method is: frozen settings with one verb, `estimate`, that is pure and vmappable."""
 
 import abc
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import numpy as np
@@ -38,6 +38,8 @@ class Method(eqx.Module):
     per (model, settings, shape) and vmapped over many series.
     """
 
+    # Whether `estimate` is `finish` after `begin`, two programs that a single fit compiles side by side.
+    halves: ClassVar[bool] = False
     name: ClassVar[str]
     title: ClassVar[str]
     reference: ClassVar[str]
@@ -48,6 +50,14 @@ class Method(eqx.Module):
     @abc.abstractmethod
     def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
         """θ, G, σ and the smoothed path; `start` is NaN where the user gave no start value."""
+
+    def begin(self, model: SDE, pool: Pool, start: Theta, key: Key) -> dict[str, Any]:
+        """The first of two halves of `estimate`: arrays, in dicts alone."""
+        raise NotImplementedError(f"{self.name} has no halves")
+
+    def finish(self, model: SDE, pool: Pool, begun: dict[str, Any]) -> Estimate:
+        """The second of two halves of `estimate`."""
+        raise NotImplementedError(f"{self.name} has no halves")
 
     @abc.abstractmethod
     def smooth(

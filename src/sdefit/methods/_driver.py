@@ -1,13 +1,15 @@
 """Runs methods as compiled programs: one compilation per (model, settings, shapes), kept for the next call.
 
 Start values are inputs of a program, not part of it, so changing them compiles nothing. A batch is
-the same program vmapped over its leading axis.
+the same program vmapped over its leading axis. XLA compiles in threads of its own: tracing needs Python's lock,
+compiling does not, so the second half of a fit is traced while the first one compiles.
 """
 
 import collections
 import dataclasses
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,9 +26,13 @@ from sdefit.methods._kept import kept
 from sdefit.result import Code, Estimate
 
 _LARGEST = 64  # programs kept; a compiled program takes a few megabytes
+_COMPILERS = 2  # programs that compile at the same time
 _LANES = 4  # fits that one core runs side by side
 _GENERATOR = "threefry2x32"  # the random numbers of programs that are kept on disk: JAX's own default
 _RANK = 1e-12  # below this share, a direction of θ moves the drift by no more than rounding does
+
+
+Follow = Callable[[SDE, Method, Pool, Any], None]
 
 
 class Answer(eqx.Module):
@@ -47,37 +53,74 @@ class Run(NamedTuple):
     compile_seconds: float
 
 
+_PLAIN: set[Callable[..., Any]] = set()
+
+
+def plain[F: Callable[..., Any]](function: F) -> F:
+    """Marks a program whose arrays go in and come out in dicts alone: one that can be kept on disk."""
+    _PLAIN.add(function)
+    return function
+
+
+class _Program(NamedTuple):
+    """A program on its way, and the shapes of what it will return."""
+
+    compiled: Future[Any]
+    returns: Any
+
+
 class Programs:
     """Compiled programs by what they depend on, the least recently used one dropped first."""
 
     def __init__(self, largest: int = _LARGEST) -> None:
         self.compilations = 0
         self.folder: Path | None = None  # where traced programs outlive the process; the command line sets it
+        self.follow: Follow | None = None  # what to compile beside a single fit; the command line sets it
         self._largest = largest
-        self._kept: collections.OrderedDict[Any, Any] = collections.OrderedDict()
+        self._kept: collections.OrderedDict[Any, _Program] = collections.OrderedDict()
+        self._compilers = ThreadPoolExecutor(_COMPILERS, "compiler")
+
+    def start(self, function: Callable[..., Any], model: SDE, method: Method, *inputs: Any) -> Any:
+        """Trace `function(model, method, *inputs)`, have it compiled, and tell the shapes of what it returns.
+
+        Inputs may be shapes. What was asked for before is not made again.
+        """
+        return self._program(function, model, method, inputs).returns
 
     def run(self, function: Callable[..., Any], model: SDE, method: Method, *inputs: Any) -> Run:
         """`function(model, method, *inputs)`, compiled at most once for these shapes."""
+        begin = time.perf_counter()
+        before = self.compilations
+        program = self._program(function, model, method, inputs)
+        waits = self.compilations > before or not program.compiled.done()
+        compiled = program.compiled.result()
+        ready = time.perf_counter()
+        with jax.enable_x64(True):
+            value = jax.device_get(compiled(*inputs))
+        return Run(value, time.perf_counter() - ready, ready - begin if waits else 0.0)
+
+    def clear(self) -> None:
+        """Forget all programs."""
+        self._kept.clear()
+
+    def _program(self, function: Callable[..., Any], model: SDE, method: Method, inputs: tuple[Any, ...]) -> _Program:
         with jax.enable_x64(True):
             model = without_starts(model)
             leaves, tree = jax.tree.flatten(inputs)
             shapes = tuple((a.shape, str(a.dtype)) for a in leaves)
             asked = (function, model, type(method), method, tree, shapes, str(jax.config.jax_default_device))
-            compile_seconds = 0.0
             if asked not in self._kept:
-                begin = time.perf_counter()
-                self._kept[asked] = self._traced(function, model, method, inputs).lower(*inputs).compile()
-                compile_seconds = time.perf_counter() - begin
+                traced = self._traced(function, model, method, inputs).trace(*inputs)
+                returns = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), traced.out_info)
+                self._kept[asked] = _Program(self._compilers.submit(traced.lower().compile), returns)
                 self.compilations += 1
                 if len(self._kept) > self._largest:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(asked)
-            begin = time.perf_counter()
-            value = jax.device_get(self._kept[asked](*inputs))
-            return Run(value, time.perf_counter() - begin, compile_seconds)
+            return self._kept[asked]
 
     def _traced(self, function: Callable[..., Any], model: SDE, method: Method, inputs: tuple[Any, ...]) -> Any:
-        if self.folder is not None and function is _plain_answer:
+        if self.folder is not None and function in _PLAIN:
             found = kept(self.folder, function, model, method, inputs)
             if found is not None:
                 return found
@@ -89,15 +132,38 @@ PROGRAMS = Programs()
 
 def estimate(model: SDE, method: Method, pool: Pool, start: np.ndarray, key: Key) -> Run:
     """The `Answer` of one fit."""
-    pool = _arrays(pool)
+    pool, start = _arrays(pool), np.asarray(start, np.float64)
     if str(jax.random.key_impl(key)) != _GENERATOR:
-        return PROGRAMS.run(_answer, model, method, pool, np.asarray(start, np.float64), key)
-    bits = np.asarray(jax.random.key_data(key))
-    run = PROGRAMS.run(_plain_answer, model, method, _fields(pool), np.asarray(start, np.float64), bits)
+        return PROGRAMS.run(_answer, model, method, pool, start, key)
+    inputs = fields(pool), start, np.asarray(jax.random.key_data(key))
+    begin, before = time.perf_counter(), PROGRAMS.compilations
+    if method.halves:
+        first = PROGRAMS.start(_plain_begin, model, method, *inputs)
+        answer = PROGRAMS.start(_plain_finish, model, method, inputs[0], first)
+    else:
+        answer = PROGRAMS.start(_plain_answer, model, method, *inputs)
+    if PROGRAMS.follow is not None and PROGRAMS.compilations > before:
+        with jax.enable_x64(True):
+            PROGRAMS.follow(model, method, pool, jax.eval_shape(_estimate_of, answer))
+    run = Run(None, 0.0, time.perf_counter() - begin if PROGRAMS.compilations > before else 0.0)
+    if method.halves:
+        first = PROGRAMS.run(_plain_begin, model, method, *inputs)
+        run = _after(_after(run, first), PROGRAMS.run(_plain_finish, model, method, inputs[0], first.value))
+    else:
+        run = _after(run, PROGRAMS.run(_plain_answer, model, method, *inputs))
     with jax.enable_x64(True):
         arrays = jax.tree.map(jnp.asarray, run.value)
-        answer = Answer(**(arrays | {"estimate": Estimate(**arrays["estimate"])}))
+        answer = Answer(**(arrays | {"estimate": _estimate_of(arrays)}))
     return run._replace(value=jax.device_get(answer))
+
+
+def _after(one: Run, other: Run) -> Run:
+    """What the later of two runs returned, and what both took."""
+    return Run(other.value, one.seconds + other.seconds, one.compile_seconds + other.compile_seconds)
+
+
+def _estimate_of(answer: dict[str, Any]) -> Estimate:
+    return Estimate(**answer["estimate"])
 
 
 def estimate_each(model: SDE, method: Method, pools: Pool, starts: np.ndarray, key: Key, batch: int) -> Run:
@@ -158,18 +224,45 @@ def _in_rows(a: Array, lanes: int, short: int) -> Array:
     return jnp.concatenate([a, jnp.repeat(a[:1], short, axis=0)]).reshape(-1, lanes, *a.shape[1:])
 
 
+@plain
 def _plain_answer(model: SDE, method: Method, pool: dict[str, Any], start: Theta, bits: Array) -> dict[str, Any]:
     """An `Answer` in plain dicts, from a pool in one and a key in bits: a program that can be kept on disk."""
-    answer = _answer(model, method, Pool(**pool), start, jax.random.wrap_key_data(bits, impl=_GENERATOR))
-    return _fields(answer) | {"estimate": _fields(answer.estimate)}
+    whole = Pool(**pool)
+    return _in_dicts(model, whole, method.estimate(model, whole, start, _key_of(bits)))
 
 
-def _fields(module: eqx.Module) -> dict[str, Any]:
+@plain
+def _plain_begin(model: SDE, method: Method, pool: dict[str, Any], start: Theta, bits: Array) -> dict[str, Any]:
+    """The first half of `_plain_answer`."""
+    return method.begin(model, Pool(**pool), start, _key_of(bits))
+
+
+@plain
+def _plain_finish(model: SDE, method: Method, pool: dict[str, Any], begun: dict[str, Any]) -> dict[str, Any]:
+    """The second half of `_plain_answer`."""
+    whole = Pool(**pool)
+    return _in_dicts(model, whole, method.finish(model, whole, begun))
+
+
+def _key_of(bits: Array) -> Key:
+    return jax.random.wrap_key_data(bits, impl=_GENERATOR)
+
+
+def _in_dicts(model: SDE, pool: Pool, found: Estimate) -> dict[str, Any]:
+    answer = _judged(model, pool, found)
+    return fields(answer) | {"estimate": fields(answer.estimate)}
+
+
+def fields(module: eqx.Module) -> dict[str, Any]:
+    """A module as a dict."""
     return {field.name: getattr(module, field.name) for field in dataclasses.fields(module)}
 
 
 def _answer(model: SDE, method: Method, pool: Pool, start: Theta, key: Key) -> Answer:
-    found = method.estimate(model, pool, start, key)
+    return _judged(model, pool, method.estimate(model, pool, start, key))
+
+
+def _judged(model: SDE, pool: Pool, found: Estimate) -> Answer:
     found = eqx.tree_at(lambda e: e.code, found, _verdict(model, pool, found))
     return Answer(
         found,

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -79,6 +79,13 @@ class Roads(eqx.Module):
         dz, x, o = (a[:, :, ::step] for a in (self.dz, self.x, self.o))
         return Roads(dz, x, o, self.rate, self.weight[:, ::step])
 
+    def few(self) -> "Roads":
+        """The draws kept for figures: some of each antithetic half."""
+        half = self.dz.shape[0] // 2
+        keep = jnp.concatenate([jnp.arange(_KEPT // 2), half + _KEPT // 2 + jnp.arange(_KEPT // 2)])
+        dz, x, o = (a[keep % a.shape[0]] for a in (self.dz, self.x, self.o))
+        return Roads(dz, x, o, self.rate, self.weight)
+
     def model(self, drift: PathDrift, theta: Theta) -> Float[Array, "samples series times state"]:
         """ż = f(z + o, θ) + γ o for every draw."""
         return jax.vmap(drift, in_axes=(0, None))(self.x, theta) + self.rate * self.o
@@ -86,6 +93,32 @@ class Roads(eqx.Module):
     def vectors(self, dz: Float[Array, "samples series times state"]) -> Float[Array, "samples dim"]:
         """Each draw as one vector, rows at which nothing was observed left at 0."""
         return jnp.where(self.weight[None, :, :, None], dz, 0.0).reshape(dz.shape[0], -1)
+
+
+class Begun(eqx.Module):
+    """A matching method between its two halves: θ is matched, the refit is to come."""
+
+    latent: Float[Array, "coordinates"]
+    evidence: Scalar
+    path: Float[Array, "series rows state"]
+    begin: Theta
+    theta: Theta
+    scales: Theta
+    few: Roads
+    matched: Bool[Array, ""]  # whether the search for θ converged
+    converged: Bool[Array, ""]  # whether all that counts has so far
+    alive: Bool[Array, ""]
+    trace: dict[str, Array]
+
+    def plain(self) -> dict[str, Any]:
+        """The same in dicts alone."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return fields | {"few": {field.name: getattr(self.few, field.name) for field in dataclasses.fields(self.few)}}
+
+    @classmethod
+    def of(cls, plain: dict[str, Any]) -> "Begun":
+        fields: dict[str, Any] = plain | {"few": Roads(**plain["few"])}
+        return cls(**fields)
 
 
 class Refined(eqx.Module):
@@ -237,6 +270,31 @@ def refine(
     return Refined(theta, fits.covariance[passes - 1], G, noise, mean, std, converged[passes])
 
 
+def finish(settings: LatentSettings, model: SDE, pool: Pool, plain: dict[str, Any]) -> Estimate:
+    """The refit, where the settings ask for one, and all that is told of the way there."""
+    begun = Begun.of(plain)
+    evidence, drift = evidence_of(settings, model, pool), path_drift(model, pool, pool.times)
+    if settings.passes:
+        where = begun.latent, begun.path, begun.theta, begun.scales
+        best = refine(model, pool, evidence, *where, settings.passes)
+    else:
+        best = unrefined(evidence, evidence.hyper(begun.latent), pool, begun.theta, begun.matched)
+    trace = begun.trace | {
+        "derivatives_data": figure_samples(pool, begun.few.dz),
+        "derivatives_model_before": figure_samples(pool, begun.few.model(drift, begun.begin)),
+        "derivatives_model_after": figure_samples(pool, begun.few.model(drift, best.theta)),
+    }
+    kept = {
+        "latent": begun.latent,
+        "scales": begun.scales,
+        "matched": begun.theta,
+        "covariance": best.covariance,
+    }
+    code = jnp.where(begun.converged & best.converged, Code.OK, Code.NOT_CONVERGED)
+    code = jnp.where(begun.alive, code, Code.DEAD_CRITIC)
+    return Estimate(best.theta, best.G, best.noise, best.mean, best.std, begun.evidence, code, kept, trace)
+
+
 class _Pass(eqx.Module):
     """What a pass does: look for G and σ or not, let the drift answer to the path, begin the path anew."""
 
@@ -381,11 +439,6 @@ class _Refit(eqx.Module):
         return jnp.where(jnp.isfinite(upper), jnp.minimum(theta, upper - 0.1 * (upper - before)), theta)
 
 
-def figure_samples(
-    pool: Pool, dz: Float[Array, "samples series times state"]
-) -> Float[Array, "kept series times state"]:
-    """A few derivative samples in the user's units, for figures: some of each antithetic half."""
-    half = dz.shape[0] // 2
-    keep = jnp.concatenate([jnp.arange(_KEPT // 2), half + _KEPT // 2 + jnp.arange(_KEPT // 2)])
-    few = dz[keep % dz.shape[0]]
+def figure_samples(pool: Pool, few: Float[Array, "kept series times state"]) -> Float[Array, "kept series times state"]:
+    """Derivative samples in the user's units, for figures."""
     return few * (pool.scale / pool.time_scale)[None, None, None, :]

@@ -1,7 +1,7 @@
 """AReS: θ by a game in which a Wasserstein critic learns to tell two distributions of ż apart."""
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -15,6 +15,7 @@ from sdefit.errors import ModelError
 from sdefit.matching import critic
 from sdefit.methods._base import Information, Method
 from sdefit.methods._latent import (
+    Begun,
     PathDrift,
     Roads,
     Warm,
@@ -25,17 +26,15 @@ from sdefit.methods._latent import (
     data_with_midpoints,
     draw_roads,
     evidence_of,
-    figure_samples,
+    finish,
     latent_path,
     path_drift,
-    refine,
     refit_near,
     scales_of,
     told_of_theta,
-    unrefined,
     warm_start,
 )
-from sdefit.result import Code, Estimate
+from sdefit.result import Estimate
 
 
 class AReS(Method):
@@ -89,6 +88,7 @@ class AReS(Method):
     restarts: int = 3
     fresh: bool = False
 
+    halves: ClassVar[bool] = True
     name: ClassVar[str] = "ares"
     title: ClassVar[str] = "AReS: gradient matching by a Wasserstein critic"
     reference: ClassVar[str] = (
@@ -125,6 +125,10 @@ class AReS(Method):
 
     def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
         """θ, G, σ and the path, in the order of the paper and then the refit."""
+        return self.finish(model, pool, self.begin(model, pool, start, key))
+
+    def begin(self, model: SDE, pool: Pool, start: Theta, key: Key) -> dict[str, Any]:
+        """The latent process and the matching."""
         draw_key, start_key, fresh_key, game_key = jax.random.split(key, 4)
         evidence = evidence_of(self, model, pool)
         levels = gp.noise_levels(data_of(pool))
@@ -144,24 +148,22 @@ class AReS(Method):
             warm = warm_start(model, bank.batch(jnp.array(0)), drift, start, self.starts, start_key)
             board = self._board(bank, roads, drift, warm)
         game = self._play(board, roads, warm, game_key)
-        theta = warm.theta(game.theta)
-        if self.passes:
-            path = jnp.mean(fine.x, axis=0)
-            best = refine(model, pool, evidence, found.x, path, theta, warm.scales, self.passes)
-        else:
-            best = unrefined(evidence, hyper, pool, theta, game.converged)
-        trace = {
-            "loss": game.distances,
-            "theta": jax.vmap(warm.theta)(game.path),
-            "restarts": game.restarts,
-            "derivatives_data": figure_samples(pool, roads.dz),
-            "derivatives_model_before": figure_samples(pool, roads.model(drift, warm.begin)),
-            "derivatives_model_after": figure_samples(pool, roads.model(drift, best.theta)),
-        }
-        kept = {"latent": found.x, "scales": warm.scales, "matched": theta, "covariance": best.covariance}
-        code = jnp.where(found.converged & game.converged & best.converged, Code.OK, Code.NOT_CONVERGED)
-        code = jnp.where(game.alive, code, Code.DEAD_CRITIC)
-        return Estimate(best.theta, best.G, best.noise, best.mean, best.std, -found.value, code, kept, trace)
+        return Begun(
+            latent=found.x,
+            evidence=-found.value,
+            path=jnp.mean(fine.x, axis=0),
+            begin=warm.begin,
+            theta=warm.theta(game.theta),
+            scales=warm.scales,
+            few=roads.few(),
+            matched=game.converged,
+            converged=found.converged & game.converged,
+            alive=game.alive,
+            trace={"loss": game.distances, "theta": jax.vmap(warm.theta)(game.path), "restarts": game.restarts},
+        ).plain()
+
+    def finish(self, model: SDE, pool: Pool, begun: dict[str, Any]) -> Estimate:
+        return finish(self, model, pool, begun)
 
     def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
         return latent_path(self, model, pool, estimate)

@@ -1,7 +1,7 @@
 """MaRS: θ by making two distributions of ż agree in maximum mean discrepancy."""
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -15,6 +15,7 @@ from sdefit.dynamics.sde import SDE
 from sdefit.matching import mmd
 from sdefit.methods._base import Information, Method
 from sdefit.methods._latent import (
+    Begun,
     PathDrift,
     Roads,
     check_free,
@@ -24,18 +25,16 @@ from sdefit.methods._latent import (
     data_with_midpoints,
     draw_roads,
     evidence_of,
-    figure_samples,
+    finish,
     latent_path,
     path_drift,
-    refine,
     refit_near,
     scales_of,
     told_of_theta,
-    unrefined,
     warm_start,
 )
 from sdefit.optimise import minimise
-from sdefit.result import Code, Estimate
+from sdefit.result import Estimate
 
 
 class MaRS(Method):
@@ -72,6 +71,7 @@ class MaRS(Method):
     adam_steps: int = 0
     learning_rate: float = 0.01
 
+    halves: ClassVar[bool] = True
     name: ClassVar[str] = "mars"
     title: ClassVar[str] = "MaRS: gradient matching by maximum mean discrepancy"
     reference: ClassVar[str] = (
@@ -97,6 +97,10 @@ class MaRS(Method):
 
     def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
         """θ, G, σ and the path, in the order of the paper and then the refit."""
+        return self.finish(model, pool, self.begin(model, pool, start, key))
+
+    def begin(self, model: SDE, pool: Pool, start: Theta, key: Key) -> dict[str, Any]:
+        """The latent process and the matching."""
         draw_key, start_key = jax.random.split(key)
         evidence = evidence_of(self, model, pool)
         levels = gp.noise_levels(data_of(pool))
@@ -112,20 +116,22 @@ class MaRS(Method):
             matched = self._match_fresh(model, roads, drift, prepared, rows, start, start_key)
         else:
             matched = self._match(model, roads, drift, start, start_key)
-        if self.passes:
-            path = jnp.mean(fine.x, axis=0)
-            best = refine(model, pool, evidence, found.x, path, matched.theta, matched.scales, self.passes)
-        else:
-            best = unrefined(evidence, hyper, pool, matched.theta, matched.converged)
-        trace = {
-            "loss": matched.losses,
-            "derivatives_data": figure_samples(pool, roads.dz),
-            "derivatives_model_before": figure_samples(pool, roads.model(drift, matched.begin)),
-            "derivatives_model_after": figure_samples(pool, roads.model(drift, best.theta)),
-        }
-        kept = {"latent": found.x, "scales": matched.scales, "matched": matched.theta, "covariance": best.covariance}
-        code = jnp.where(found.converged & best.converged, Code.OK, Code.NOT_CONVERGED)
-        return Estimate(best.theta, best.G, best.noise, best.mean, best.std, -found.value, code, kept, trace)
+        return Begun(
+            latent=found.x,
+            evidence=-found.value,
+            path=jnp.mean(fine.x, axis=0),
+            begin=matched.begin,
+            theta=matched.theta,
+            scales=matched.scales,
+            few=roads.few(),
+            matched=matched.converged,
+            converged=found.converged,
+            alive=jnp.array(True),
+            trace={"loss": matched.losses},
+        ).plain()
+
+    def finish(self, model: SDE, pool: Pool, begun: dict[str, Any]) -> Estimate:
+        return finish(self, model, pool, begun)
 
     def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
         return latent_path(self, model, pool, estimate)

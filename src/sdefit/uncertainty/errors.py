@@ -17,8 +17,14 @@ def covariance(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> _d
     """The covariance of (θ, G Gᵀ row by row, σ²) in the user's units; None where the method knows nothing."""
     if type(method).information is Method.information:
         return None
-    run = _driver.PROGRAMS.run(_information, model, method, pool, estimate)
+    run = _driver.PROGRAMS.run(_information, model, method, *_inputs(pool, estimate))
     return run._replace(value=in_users_units(model, run.value, pool.scale, pool.time_scale))
+
+
+def ahead(model: SDE, method: Method, pool: Pool, estimate: Any) -> None:
+    """Have the program of `covariance` compiled before there is an estimate, from the shapes of one."""
+    if type(method).information is not Method.information:
+        _driver.PROGRAMS.start(_information, model, method, *_inputs(pool, estimate))
 
 
 def in_users_units(model: SDE, covariance: Any, scale: Any, time_scale: Any) -> np.ndarray:
@@ -28,8 +34,14 @@ def in_users_units(model: SDE, covariance: Any, scale: Any, time_scale: Any) -> 
     return units[:, None] * np.asarray(covariance) * units[None, :]
 
 
-def _information(model: SDE, method: Method, pool: Pool, estimate: Estimate):
-    found = method.information(model, pool, estimate)
+def _inputs(pool: Pool, estimate: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Both in dicts, without what was only kept to be shown."""
+    return _driver.fields(pool), _driver.fields(estimate) | {"trace": {}}
+
+
+@_driver.plain
+def _information(model: SDE, method: Method, pool: dict[str, Any], estimate: dict[str, Any]):
+    found = method.information(model, Pool(**pool), Estimate(**estimate))
     assert isinstance(found, Information)
     return found.covariance
 
