@@ -1,7 +1,6 @@
 """Every test runs in float64, with shapes checked, rank promotion refused and warnings as errors."""
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +20,9 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 ARRAY_ROOMS = ["gp", "matching", "filtering", "optimise", "result", "methods"]
 jaxtyping.install_import_hook([f"sdefit.{room}" for room in ARRAY_ROOMS], "beartype.beartype")
 
-# Files whose tests share programs by their last parameter.
-SHARED_BY_CASE = {"test_contract", "test_docs", "test_tutorials"}
-
 # The same examples in every run: a failure can be repeated, and nothing is remembered between runs.
 settings.register_profile("sdefit", deadline=None, database=None, derandomize=True)
 settings.load_profile("sdefit")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _forget_programs():
-    """Drop what a file compiled: a process has room for some thousands of programs only."""
-    yield
-    if module := sys.modules.get("sdefit.methods._driver"):
-        module.PROGRAMS.clear()
-    jax.clear_caches()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -50,14 +37,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep together what shares compiled programs: a file, in the contract suite a method, in the docs a page."""
+    """Keep together what shares compiled programs: a file, or what of it is of one method, in the docs a page."""
     from xdist.scheduler import LoadScopeScheduling
+
+    from sdefit import methods
 
     class ByShare(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file, _, test = nodeid.partition("::")
-            case = test.partition("[")[2].rstrip("]")
-            stem = Path(file).stem
-            return f"{stem} {case.rpartition('-')[2]}" if stem in SHARED_BY_CASE else stem
+            stem, case = Path(file).stem, test.partition("[")[2].rstrip("]")
+            if stem in ("test_docs", "test_tutorials"):
+                return f"{stem} {case}"
+            return next((f"{stem} {word}" for word in case.split("-") if word in methods.names()), stem)
 
     return ByShare(config, log)

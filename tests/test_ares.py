@@ -44,6 +44,7 @@ def test_it_keeps_the_way_it_went():
     assert apart(after) < apart(before)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("time", "state", "factors"), [(60.0, 1.0, [1 / 60, 1, 60**-0.5, 1]), (1 / 3600, 1e-6, [3600, 1e-6, 60e-6, 1e-6])]
 )

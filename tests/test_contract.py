@@ -24,9 +24,9 @@ from sdefit.dynamics.sde import SDE
 from sdefit.errors import DataError, InputError, ModelError
 from sdefit.fitting import Fit, fit, fit_each, load
 
-# Each test marked `compiles` needs a program of its own. For methods that share their machinery with another, or take
-# long to compile, these run with make test-all only.
-SPARED = {"auto", "ares", "npsde", "vgpa"}
+# Each test marked `compiles` needs a program of its own, a quarter of a minute for most methods: in make test the
+# baseline and MaRS run them, in make test-all every method does.
+ALWAYS = {"moments", "mars"}
 
 
 @pytest.fixture(params=methods.names())
@@ -35,7 +35,7 @@ def name(request):
 
 
 def compiles(test):
-    names = [pytest.param(name, marks=pytest.mark.long if name in SPARED else ()) for name in methods.names()]
+    names = [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.long) for name in methods.names()]
     return pytest.mark.parametrize("name", names)(test)
 
 
@@ -69,6 +69,7 @@ def test_second_fit_compiles_nothing(name):
     assert not seen
 
 
+@compiles
 def test_near_the_truth(name):
     # Pooled over 4 series of 20 times over 6.65 time units, level's standard error is 0.3/0.8/√26.6 = 0.07,
     # the start at 4 tells the rate to about a tenth; a tolerance of five such errors forgives a baseline's bias.

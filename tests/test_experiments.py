@@ -70,3 +70,21 @@ def test_speed_prints_every_row(capsys):
     printed = capsys.readouterr().out
     assert printed.count("| ou: ") == 4
     assert "N = 1,000" in printed
+
+
+def test_missing_values_and_pooling_are_measured_beside_maximum_likelihood(tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "experiments")
+    dirty = script("experiments/dirty.py")
+    small = ["--methods", "moments", "--systems", "ou", "--realizations", "3", "--groups", "2"]
+    dirty.main([*small, "--out", str(tmp_path / "rows.csv")])
+    rows, printed = pd.read_csv(tmp_path / "rows.csv"), capsys.readouterr().out
+    assert rows.groupby(["method", "kind"]).size().tolist() == [3, 3, 2, 3] * 2
+    own = rows[rows.method == "moments"].groupby("kind").missed_rate.apply(lambda e: np.sqrt(np.mean(e**2)))
+    assert f"| ou | moments | rate | {own['whole']:.3g} | ×{own['knocked'] / own['whole']:.2f} (" in printed
+
+
+def test_made_up_inputs_end_in_numbers_or_in_our_errors(capsys):
+    fuzz = script("experiments/fuzz.py")
+    fuzz.QUICK = (sf.Moments(),) * 4
+    fuzz.main(["--inputs", "150", "--seed", "3"])
+    assert "150 inputs, 0 bad" in capsys.readouterr().out

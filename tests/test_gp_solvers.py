@@ -281,7 +281,15 @@ def test_matern_steps_are_those_of_its_differential_equation(kernel, where):
 
 
 @pytest.mark.parametrize("gaps", GAPS)
-@pytest.mark.parametrize(("kernel", "states"), [("matern52", 1), ("matern52", 2), ("matern52", 3), ("matern32", 1)])
+@pytest.mark.parametrize(
+    ("kernel", "states"),
+    [
+        ("matern52", 1),
+        ("matern52", 2),
+        pytest.param("matern52", 3, marks=pytest.mark.long),
+        pytest.param("matern32", 1, marks=pytest.mark.long),
+    ],
+)
 def test_state_space_agrees_with_dense(kernel, states, gaps):
     for seed in SEEDS:
         for missing in (0.0, 0.3):

@@ -286,6 +286,16 @@ def test_profile_is_a_parabola_near_its_top(found):
 # --- verdict ---------------------------------------------------------------------------------------------------
 
 
+def test_a_noise_that_was_given_is_not_in_doubt():
+    values = np.array([0.5, 1.0, 0.3, 0.09, 0.0])
+    half = np.array([0.05, 0.05, 0.02, 0.012, 0.0])
+    found = judge(OU, Evidence(values, values - half, values + half, 0.9, np.ones(2), None))
+    assert found.words[-1] == "told" and found.sentences == ()
+    half[-1] = 0.02
+    found = judge(OU, Evidence(values, np.maximum(values - half, 0), values + half, 0.9, np.ones(2), None))
+    assert found.sentences == ("The observation noise of `x` is not told by these data; it may be none.",)
+
+
 def test_words_and_sentences_of_the_verdict():
     values = LV.values(lv_values(5, 1))[0]
     wide = np.array([0.1, 0.1, 0.1, 0.1, 0.05, 0.1, 0.5, 0.05, 0.1, 1.4, 0.05, 0.4])  # relative standard errors

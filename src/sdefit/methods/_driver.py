@@ -99,10 +99,6 @@ class Programs:
             value = jax.device_get(compiled(*inputs))
         return Run(value, time.perf_counter() - ready, ready - begin if waits else 0.0)
 
-    def clear(self) -> None:
-        """Forget all programs."""
-        self._kept.clear()
-
     def _program(self, function: Callable[..., Any], model: SDE, method: Method, inputs: tuple[Any, ...]) -> _Program:
         with jax.enable_x64(True):
             model = without_starts(model)

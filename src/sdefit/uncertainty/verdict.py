@@ -80,8 +80,9 @@ def _grades(quantities: Quantities, evidence: Evidence) -> np.ndarray:
     )
     share = evidence.std / np.maximum(size, 1e-150) * np.where(single, 2.0, 1.0)
     grades = np.where(share > _NOT, 2.0, np.where(share > _WEAK, 1.0, 0.0))
-    # What may as well be zero is weakly told at best.
-    grades = np.where(quantities.scales & (evidence.lower <= 0.0), np.maximum(grades, 1.0), grades)
+    # What may as well be zero is weakly told at best; what can be nothing else was given, not estimated.
+    doubtful = quantities.scales & (evidence.lower <= 0.0) & (evidence.upper > 0.0)
+    grades = np.where(doubtful, np.maximum(grades, 1.0), grades)
     grades = np.where(np.isfinite(evidence.std), grades, np.nan)
     for at, (i, j) in enumerate(quantities.entries):  # nor is a covariance told better than its variances
         if i != j:
