@@ -83,3 +83,10 @@ def test_all_parameters_fixed_leaves_the_likelihood():
 def test_bad_settings_are_refused_in_one_line():
     with pytest.raises(ModelError, match="noise must be one of each, same, none, not 'some'"):
         Auto(noise="some")
+
+
+@pytest.mark.long
+def test_its_profile_is_highest_where_it_ended():
+    found = fit(relaxing(), ou_series(1), key=KEY)
+    profile = found.profile("rate", points=9)
+    assert profile.values[np.argmax(profile.log_likelihood)] == pytest.approx(found.params["rate"], rel=1e-3)

@@ -140,8 +140,9 @@ class Coordinates:
         def value(u):
             return 0.5 * jnp.sum(residuals(u) ** 2) + _APART * alone(u)
 
-        slope, diagonal = jax.jacfwd(residuals)(u), np.repeat([False, True, False, False, False], self.sizes)
-        bend = jnp.where(diagonal & (self.model.diffusion == "full"), _APART / (u**2 + 1e-30), 0.0)
+        # Only where there are entries below the diagonal can its own be too small beside them.
+        slope, bent = jax.jacfwd(residuals)(u), np.repeat([False, self.sizes[2] > 0, False, False, False], self.sizes)
+        bend = jnp.where(bent, _APART / (u**2 + 1e-30), 0.0)
         return Curved(value(u), jax.grad(value)(u), slope.T @ slope + jnp.diag(bend))
 
     def _G(self, scales, below) -> Float[Array, "state state"]:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sdefit import gp
 from sdefit._types import Array
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
@@ -19,7 +20,6 @@ from sdefit.methods._likelihood import filter_pool, step_counts
 from sdefit.result import Estimate
 
 _REACH = 3.5  # standard errors to either side
-_BOUNDARY = 0.1  # weight of the log of each standard deviation, as in ESGF: it keeps them off zero
 _WIDEST = 2.0  # of a standard error in an unconstrained coordinate that is a logarithm
 
 
@@ -78,9 +78,11 @@ def _ends(values: np.ndarray, fall: np.ndarray, level: float) -> tuple[float, fl
 
 
 def _profile(model: SDE, method: Method, pool: Pool, theta, G, noise, first, place, shares) -> tuple[Array, Array]:
-    """Values of one parameter, and the highest log-likelihood at each."""
-    del method
+    """Values of one parameter, and the highest log-likelihood at each, with the method's own prior on G and σ."""
     where = Coordinates(model, pool, "each")
+    spreads = getattr(method, "boundary", None)
+    if spreads is None or getattr(method, "weak", False):
+        spreads = gp.noise_levels(gp.Data(pool.times, pool.values, pool.observed))
     steps = 2 * step_counts(model, pool, theta[None])
 
     def fn(u, unit) -> Curved:
@@ -89,7 +91,7 @@ def _profile(model: SDE, method: Method, pool: Pool, theta, G, noise, first, pla
         def new(natural):
             return filter_pool(model, pool, where.point(natural), steps, "cubature")[1].new
 
-        at = negative_log_likelihood(new, where.natural(u)).through(where.natural, u) + where.prior(u, _BOUNDARY)
+        at = negative_log_likelihood(new, where.natural(u)).through(where.natural, u) + where.prior(u, spreads)
         other = ~unit[:, None] & ~unit[None, :]
         curvature = jnp.where(other, at.curvature, 0.0) + jnp.diag(jnp.where(unit, 1.0, 0.0))
         return Curved(at.value, jnp.where(unit, 0.0, at.gradient), curvature)
