@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> None:
         return
     rows = pd.DataFrame()
     for system in asked.systems:
-        for name in (LIMIT, *asked.methods):
+        for name in asked.methods:
             rows = pd.concat([rows, run(system, name, asked)])
             asked.out.parent.mkdir(parents=True, exist_ok=True)
             rows.to_csv(asked.out, index=False, float_format="%.6g", lineterminator="\n")  # an interrupted run keeps it
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--methods", default=("mars", methods.DEFAULT), type=lambda text: tuple(text.split(",")))
+    parser.add_argument("--methods", default=(LIMIT, "mars", methods.DEFAULT), type=lambda text: tuple(text.split(",")))
     parser.add_argument("--systems", default=SYSTEMS, type=lambda text: tuple(text.split(",")))
     parser.add_argument("--realizations", default=100, type=int)
     parser.add_argument("--groups", default=20, type=int, help="of ten series each, to be pooled")
@@ -104,7 +104,7 @@ def summary(rows: pd.DataFrame) -> str:
             cells = [f"{own['whole']:.3g}"]
             for kind in ("knocked", "half", "pooled"):
                 grown = own[kind] / own["whole"]
-                beside = f" ({grown / (best[kind] / best['whole']):.2f})" if name != LIMIT else ""
+                beside = f" ({grown / (best[kind] / best['whole']):.2f})" if name != LIMIT and best else ""
                 cells.append(f"×{grown:.2f}{beside}")
             lines.append(f"| {system} | {name} | {column.removeprefix('missed_')} | {' | '.join(cells)} |")
     bad = rows[rows.status != "ok"].groupby(["system", "method", "kind", "status"]).size()

@@ -76,7 +76,7 @@ def test_speed_prints_every_row(capsys):
 def test_missing_values_and_pooling_are_measured_beside_maximum_likelihood(tmp_path, capsys, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "experiments")
     dirty = script("experiments/dirty.py")
-    small = ["--methods", "moments", "--systems", "ou", "--realizations", "3", "--groups", "2"]
+    small = ["--methods", "ml,moments", "--systems", "ou", "--realizations", "3", "--groups", "2"]
     dirty.main([*small, "--out", str(tmp_path / "rows.csv")])
     rows, printed = pd.read_csv(tmp_path / "rows.csv"), capsys.readouterr().out
     assert rows.groupby(["method", "kind"]).size().tolist() == [3, 3, 2, 3] * 2

@@ -38,8 +38,6 @@ class Method(eqx.Module):
     per (model, settings, shape) and vmapped over many series.
     """
 
-    # Whether `estimate` is `finish` after `begin`, two programs that a single fit compiles side by side.
-    halves: ClassVar[bool] = False
     name: ClassVar[str]
     title: ClassVar[str]
     reference: ClassVar[str]
@@ -50,14 +48,6 @@ class Method(eqx.Module):
     @abc.abstractmethod
     def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
         """θ, G, σ and the smoothed path; `start` is NaN where the user gave no start value."""
-
-    def begin(self, model: SDE, pool: Pool, start: Theta, key: Key) -> dict[str, Any]:
-        """The first of two halves of `estimate`: arrays, in dicts alone."""
-        raise NotImplementedError(f"{self.name} has no halves")
-
-    def finish(self, model: SDE, pool: Pool, begun: dict[str, Any]) -> Estimate:
-        """The second of two halves of `estimate`."""
-        raise NotImplementedError(f"{self.name} has no halves")
 
     @abc.abstractmethod
     def smooth(
@@ -86,3 +76,18 @@ class Method(eqx.Module):
         `times` (N,) and `path` (N, K) are those of the first series, in the user's units.
         """
         return Review()
+
+
+class TwoHalves(Method):
+    """A method whose `estimate` is `finish` after `begin`: two programs that a single fit compiles side by side."""
+
+    def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
+        return self.finish(model, pool, self.begin(model, pool, start, key))
+
+    @abc.abstractmethod
+    def begin(self, model: SDE, pool: Pool, start: Theta, key: Key) -> dict[str, Any]:
+        """The first half: arrays, in dicts alone."""
+
+    @abc.abstractmethod
+    def finish(self, model: SDE, pool: Pool, begun: dict[str, Any]) -> Estimate:
+        """The second half, from what the first one returned."""

@@ -21,7 +21,7 @@ import numpy as np
 from sdefit._types import Array, Bool, Float, Int, Key, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
-from sdefit.methods._base import Method
+from sdefit.methods._base import Method, TwoHalves
 from sdefit.methods._kept import kept
 from sdefit.result import Code, Estimate
 
@@ -133,7 +133,7 @@ def estimate(model: SDE, method: Method, pool: Pool, start: np.ndarray, key: Key
         return PROGRAMS.run(_answer, model, method, pool, start, key)
     inputs = fields(pool), start, np.asarray(jax.random.key_data(key))
     begin, before = time.perf_counter(), PROGRAMS.compilations
-    if method.halves:
+    if isinstance(method, TwoHalves):
         first = PROGRAMS.start(_plain_begin, model, method, *inputs)
         answer = PROGRAMS.start(_plain_finish, model, method, inputs[0], first)
     else:
@@ -142,7 +142,7 @@ def estimate(model: SDE, method: Method, pool: Pool, start: np.ndarray, key: Key
         with jax.enable_x64(True):
             PROGRAMS.follow(model, method, pool, jax.eval_shape(_estimate_of, answer))
     run = Run(None, 0.0, time.perf_counter() - begin if PROGRAMS.compilations > before else 0.0)
-    if method.halves:
+    if isinstance(method, TwoHalves):
         first = PROGRAMS.run(_plain_begin, model, method, *inputs)
         run = _after(_after(run, first), PROGRAMS.run(_plain_finish, model, method, inputs[0], first.value))
     else:
@@ -228,13 +228,13 @@ def _plain_answer(model: SDE, method: Method, pool: dict[str, Any], start: Theta
 
 
 @plain
-def _plain_begin(model: SDE, method: Method, pool: dict[str, Any], start: Theta, bits: Array) -> dict[str, Any]:
+def _plain_begin(model: SDE, method: TwoHalves, pool: dict[str, Any], start: Theta, bits: Array) -> dict[str, Any]:
     """The first half of `_plain_answer`."""
     return method.begin(model, Pool(**pool), start, _key_of(bits))
 
 
 @plain
-def _plain_finish(model: SDE, method: Method, pool: dict[str, Any], begun: dict[str, Any]) -> dict[str, Any]:
+def _plain_finish(model: SDE, method: TwoHalves, pool: dict[str, Any], begun: dict[str, Any]) -> dict[str, Any]:
     """The second half of `_plain_answer`."""
     whole = Pool(**pool)
     return _in_dicts(model, whole, method.finish(model, whole, begun))

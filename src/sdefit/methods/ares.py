@@ -7,37 +7,27 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from sdefit import gp
 from sdefit._types import Array, Float, Int, Key, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
 from sdefit.matching import critic
-from sdefit.methods._base import Information, Method
 from sdefit.methods._latent import (
-    Begun,
+    Latent,
     PathDrift,
     Roads,
     Warm,
     check_free,
     check_settings,
-    condition,
-    data_of,
-    data_with_midpoints,
-    draw_roads,
-    evidence_of,
-    finish,
-    latent_path,
+    fit_latent,
     path_drift,
-    refit_near,
     scales_of,
-    told_of_theta,
     warm_start,
 )
-from sdefit.result import Estimate
+from sdefit.methods._refit import Begun, Matching
 
 
-class AReS(Method):
+class AReS(Matching):
     """Adversarial regression for SDEs.
 
     1. The latent Gaussian process: φ, σ and G by maximum evidence.
@@ -88,7 +78,6 @@ class AReS(Method):
     restarts: int = 3
     fresh: bool = False
 
-    halves: ClassVar[bool] = True
     name: ClassVar[str] = "ares"
     title: ClassVar[str] = "AReS: gradient matching by a Wasserstein critic"
     reference: ClassVar[str] = (
@@ -123,59 +112,32 @@ class AReS(Method):
     def check(self, model: SDE, pool: Pool) -> None:
         check_free("AReS", model)
 
-    def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
-        """θ, G, σ and the path, in the order of the paper and then the refit."""
-        return self.finish(model, pool, self.begin(model, pool, start, key))
-
     def begin(self, model: SDE, pool: Pool, start: Theta, key: Key) -> dict[str, Any]:
         """The latent process and the matching."""
         draw_key, start_key, fresh_key, game_key = jax.random.split(key, 4)
-        evidence = evidence_of(self, model, pool)
-        levels = gp.noise_levels(data_of(pool))
-        found = gp.fit_evidence(evidence, data_of(pool), levels, self.evidence_starts, self.iterations)
-        hyper = evidence.hyper(found.x)
-        # The refit follows the path between observations too; antithetic draws have the posterior mean as theirs.
-        rows, step = (data_with_midpoints(pool), 2) if self.passes else (data_of(pool), 1)
-        prepared = condition(evidence, hyper, rows)
-        fine = draw_roads(prepared, hyper.rate, rows, self.samples, draw_key)
-        roads = fine.every(step)
-        drift = path_drift(model, pool, pool.times)
+        latent = fit_latent(self, model, pool, draw_key)
+        drift, roads = path_drift(model, pool, pool.times), latent.roads
         bank = _Bank.of(roads, self.batch)
         if self.fresh:
             warm = _cold_start(model, roads, drift, start, start_key)
-            board = self._fresh_board(prepared, rows, step, roads, drift, warm, fresh_key)
+            board = self._fresh_board(latent, drift, warm, fresh_key)
         else:
             warm = warm_start(model, bank.batch(jnp.array(0)), drift, start, self.starts, start_key)
             board = self._board(bank, roads, drift, warm)
         game = self._play(board, roads, warm, game_key)
         return Begun(
-            latent=found.x,
-            evidence=-found.value,
-            path=jnp.mean(fine.x, axis=0),
+            latent=latent.u,
+            evidence=latent.evidence,
+            path=latent.path,
             begin=warm.begin,
             theta=warm.theta(game.theta),
             scales=warm.scales,
             few=roads.few(),
             matched=game.converged,
-            converged=found.converged & game.converged,
+            converged=latent.converged & game.converged,
             alive=game.alive,
             trace={"loss": game.distances, "theta": jax.vmap(warm.theta)(game.path), "restarts": game.restarts},
         ).plain()
-
-    def finish(self, model: SDE, pool: Pool, begun: dict[str, Any]) -> Estimate:
-        return finish(self, model, pool, begun)
-
-    def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
-        return latent_path(self, model, pool, estimate)
-
-    def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:
-        """The weak-form refit alone, where there is one."""
-        if not self.passes:
-            return self.estimate(model, pool, near.theta, key)
-        return refit_near(self, model, pool, near)
-
-    def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information:
-        return told_of_theta(model, estimate)
 
     def _play(self, board: critic.Board, roads: Roads, warm: Warm, key: Key) -> critic.Outcome:
         """The game about θ in the coordinates of `warm`; where it begins warm, the critic first learns alone."""
@@ -196,14 +158,12 @@ class AReS(Method):
 
         return critic.Board(lambda i: scaled(bank.batch(i).dz), model)
 
-    def _fresh_board(
-        self, prepared: gp.Conditional, rows: gp.Data, step: int, roads: Roads, drift: PathDrift, warm: Warm, key: Key
-    ) -> critic.Board:
+    def _fresh_board(self, latent: Latent, drift: PathDrift, warm: Warm, key: Key) -> critic.Board:
         """Both roads drawn anew, and apart, for every batch."""
-        scaled, (data_key, model_key) = _Scaled.of(roads), jax.random.split(key)
+        scaled, (data_key, model_key) = _Scaled.of(latent.roads), jax.random.split(key)
 
         def draw(key: Key, i) -> Roads:
-            return draw_roads(prepared, roads.rate, rows, self.batch, jax.random.fold_in(key, i)).every(step)
+            return latent.draw(self.batch, jax.random.fold_in(key, i))
 
         def model(i, v):
             return scaled(draw(model_key, i).model(drift, warm.theta(v)))

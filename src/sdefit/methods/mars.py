@@ -1,6 +1,5 @@
 """MaRS: θ by making two distributions of ż agree in maximum mean discrepancy."""
 
-import dataclasses
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -8,36 +7,25 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from sdefit import gp
 from sdefit._types import Array, Bool, Key, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.matching import mmd
-from sdefit.methods._base import Information, Method
 from sdefit.methods._latent import (
-    Begun,
+    Latent,
     PathDrift,
-    Roads,
     check_free,
     check_settings,
-    condition,
-    data_of,
-    data_with_midpoints,
-    draw_roads,
-    evidence_of,
-    finish,
-    latent_path,
+    fit_latent,
     path_drift,
-    refit_near,
     scales_of,
-    told_of_theta,
     warm_start,
 )
+from sdefit.methods._refit import Begun, Matching
 from sdefit.optimise import minimise
-from sdefit.result import Estimate
 
 
-class MaRS(Method):
+class MaRS(Matching):
     """Maximum-mean-discrepancy-minimising regression for SDEs.
 
     1. The latent Gaussian process: φ, σ and G by maximum evidence.
@@ -71,7 +59,6 @@ class MaRS(Method):
     adam_steps: int = 0
     learning_rate: float = 0.01
 
-    halves: ClassVar[bool] = True
     name: ClassVar[str] = "mars"
     title: ClassVar[str] = "MaRS: gradient matching by maximum mean discrepancy"
     reference: ClassVar[str] = (
@@ -95,58 +82,29 @@ class MaRS(Method):
     def check(self, model: SDE, pool: Pool) -> None:
         check_free("MaRS", model)
 
-    def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
-        """θ, G, σ and the path, in the order of the paper and then the refit."""
-        return self.finish(model, pool, self.begin(model, pool, start, key))
-
     def begin(self, model: SDE, pool: Pool, start: Theta, key: Key) -> dict[str, Any]:
         """The latent process and the matching."""
         draw_key, start_key = jax.random.split(key)
-        evidence = evidence_of(self, model, pool)
-        levels = gp.noise_levels(data_of(pool))
-        found = gp.fit_evidence(evidence, data_of(pool), levels, self.evidence_starts, self.iterations)
-        hyper = evidence.hyper(found.x)
-        # The refit follows the path between observations too; antithetic draws have the posterior mean as theirs.
-        rows = data_with_midpoints(pool) if self.passes else data_of(pool)
-        prepared = condition(evidence, hyper, rows)
-        fine = draw_roads(prepared, hyper.rate, rows, self.samples, draw_key)
-        roads = fine.every(2 if self.passes else 1)
-        drift = path_drift(model, pool, pool.times)
-        if self.adam_steps:
-            matched = self._match_fresh(model, roads, drift, prepared, rows, start, start_key)
-        else:
-            matched = self._match(model, roads, drift, start, start_key)
+        latent = fit_latent(self, model, pool, draw_key)
+        match = self._match_fresh if self.adam_steps else self._match
+        matched = match(model, latent, path_drift(model, pool, pool.times), start, start_key)
         return Begun(
-            latent=found.x,
-            evidence=-found.value,
-            path=jnp.mean(fine.x, axis=0),
+            latent=latent.u,
+            evidence=latent.evidence,
+            path=latent.path,
             begin=matched.begin,
             theta=matched.theta,
             scales=matched.scales,
-            few=roads.few(),
+            few=latent.roads.few(),
             matched=matched.converged,
-            converged=found.converged,
+            converged=latent.converged,
             alive=jnp.array(True),
             trace={"loss": matched.losses},
         ).plain()
 
-    def finish(self, model: SDE, pool: Pool, begun: dict[str, Any]) -> Estimate:
-        return finish(self, model, pool, begun)
-
-    def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
-        return latent_path(self, model, pool, estimate)
-
-    def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:
-        """The weak-form refit alone, where there is one."""
-        if not self.passes:
-            return dataclasses.replace(self, starts=1).estimate(model, pool, near.theta, key)
-        return refit_near(self, model, pool, near)
-
-    def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information:
-        return told_of_theta(model, estimate)
-
-    def _match(self, model: SDE, roads: Roads, drift: PathDrift, start: Theta, key: Key) -> "_Matched":
+    def _match(self, model: SDE, latent: Latent, drift: PathDrift, start: Theta, key: Key) -> "_Matched":
         """θ at which the two roads agree: in their means first, then in MMD, with the draws held fixed."""
+        roads = latent.roads
         warm = warm_start(model, roads, drift, start, self.starts, key)
         data, zero = roads.vectors(roads.dz), jnp.zeros(len(model.free))
         first = roads.vectors(roads.model(drift, warm.theta(zero)))
@@ -159,30 +117,19 @@ class MaRS(Method):
         found = minimise(loss, zero, iterations=self.iterations, tolerance=1e-4)
         return _Matched(warm.begin, warm.theta(found.x), warm.scales, found.values / self.samples, found.converged)
 
-    def _match_fresh(
-        self,
-        model: SDE,
-        roads: Roads,
-        drift: PathDrift,
-        prepared: gp.Conditional,
-        rows: gp.Data,
-        start: Theta,
-        key: Key,
-    ) -> "_Matched":
+    def _match_fresh(self, model: SDE, latent: Latent, drift: PathDrift, start: Theta, key: Key) -> "_Matched":
         """θ by Adam on MMD², every batch of both roads drawn anew: Algorithm 3 of the paper."""
+        roads = latent.roads
         scales = scales_of(drift, jnp.mean(roads.x, axis=0), jnp.mean(roads.dz, axis=0), roads.weight, len(model.free))
         start_key, batch_key = jax.random.split(key)
         guess = jnp.abs(jax.random.normal(start_key, start.shape))  # the published code's start
         begin = jnp.where(jnp.isfinite(start), start, guess)
         adam = optax.adam(self.learning_rate)
 
-        def fresh(key: Key) -> Roads:
-            return draw_roads(prepared, roads.rate, rows, self.samples, key).every(2 if self.passes else 1)
-
         def loss(u, key):
             data_key, model_key = jax.random.split(key)
-            ours = fresh(model_key)
-            data, other = roads.vectors(fresh(data_key).dz), roads.vectors(ours.model(drift, model.bounds.constrain(u)))
+            theirs, ours = latent.draw(self.samples, data_key), latent.draw(self.samples, model_key)
+            data, other = roads.vectors(theirs.dz), roads.vectors(ours.model(drift, model.bounds.constrain(u)))
             length = mmd.median_length(jax.lax.stop_gradient(data), jax.lax.stop_gradient(other))
             return mmd.mmd_squared(data, other, length)
 

@@ -1,0 +1,260 @@
+"""What MaRS and AReS end with: the weak-form refit, in which the drift is the mean of the process.
+
+The drift enters in integrated form; G, σ and θ are found again along a path that is found again too.
+"""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from sdefit import gp
+from sdefit._types import Array, Bool, Float, Key, Scalar, Theta
+from sdefit.data import Pool
+from sdefit.dynamics.sde import SDE
+from sdefit.gp import weak
+from sdefit.gp.evidence import noise_prior
+from sdefit.methods._base import Information
+from sdefit.methods._latent import LatentSettings, Roads, data_of, data_with_midpoints, evidence_of, path_drift
+from sdefit.optimise import minimise
+from sdefit.result import Code, Estimate
+
+_WIDE = 3.0  # width of the weak prior on θ, in natural scales
+
+
+class Begun(eqx.Module):
+    """A matching method between its two halves: θ is matched, the refit is to come."""
+
+    latent: Float[Array, "coordinates"]
+    evidence: Scalar
+    path: Float[Array, "series rows state"]
+    begin: Theta
+    theta: Theta
+    scales: Theta
+    few: Roads
+    matched: Bool[Array, ""]  # whether the search for θ converged
+    converged: Bool[Array, ""]  # whether all that counts has so far
+    alive: Bool[Array, ""]
+    trace: dict[str, Array]
+
+    def plain(self) -> dict[str, Any]:
+        """The same in dicts alone."""
+        return vars(self) | {"few": dict(vars(self.few))}
+
+    @classmethod
+    def of(cls, plain: dict[str, Any]) -> "Begun":
+        fields: dict[str, Any] = plain | {"few": Roads(**plain["few"])}
+        return cls(**fields)
+
+
+class Matching(LatentSettings):
+    """A method that matches θ in its first half; what follows is the same for all of them."""
+
+    def finish(self, model: SDE, pool: Pool, begun: dict[str, Any]) -> Estimate:
+        """The refit, where the settings ask for one, and all that is told of the way there."""
+        half = Begun.of(begun)
+        evidence, drift = evidence_of(self, model, pool), path_drift(model, pool, pool.times)
+        if self.passes:
+            best = _refine(model, pool, evidence, half.latent, half.path, half.theta, half.scales, self.passes)
+        else:
+            best = _unrefined(evidence, half.latent, pool, half.theta, half.matched)
+        trace = half.trace | {
+            "derivatives_data": _figure_samples(pool, half.few.dz),
+            "derivatives_model_before": _figure_samples(pool, half.few.model(drift, half.begin)),
+            "derivatives_model_after": _figure_samples(pool, half.few.model(drift, best.theta)),
+        }
+        kept = {"latent": half.latent, "scales": half.scales, "matched": half.theta, "covariance": best.covariance}
+        code = jnp.where(half.converged & best.converged, Code.OK, Code.NOT_CONVERGED)
+        code = jnp.where(half.alive, code, Code.DEAD_CRITIC)
+        return Estimate(best.theta, best.G, best.noise, best.mean, best.std, half.evidence, code, kept, trace)
+
+    def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
+        """The path of the refit if there is one, else that of the Gaussian process."""
+        evidence, u = evidence_of(self, model, pool), estimate.hyper["latent"]
+        if not self.passes:
+            path = _latent_path(evidence, u, data_of(pool))
+            return path.x, path.std
+        rows = data_with_midpoints(pool)
+        problem = _Refit(model, pool, evidence, rows, *_prior(model, estimate.hyper["scales"]))
+        begin = _latent_path(evidence, u, rows).x
+        return problem.settle(estimate.theta, begin, estimate.G, estimate.noise, self.passes)
+
+    def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:
+        """The refit alone, where there is one, along the path that the latent process of `near` takes."""
+        if not self.passes:
+            return dataclasses.replace(self, starts=1).estimate(model, pool, near.theta, key)
+        evidence, u = evidence_of(self, model, pool), near.hyper["latent"]
+        path = _latent_path(evidence, u, data_with_midpoints(pool)).x
+        best = _refine(model, pool, evidence, u, path, near.theta, near.hyper["scales"], self.passes)
+        code = jnp.where(best.converged, Code.OK, Code.NOT_CONVERGED)
+        found = dataclasses.replace(near, theta=best.theta, G=best.G, noise=best.noise, mean=best.mean, std=best.std)
+        return dataclasses.replace(found, code=code, hyper=near.hyper | {"covariance": best.covariance})
+
+    def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information:
+        """The covariance of θ from the refit; nothing of G and σ."""
+        P, K = len(model.free), len(model.states)
+        unknown = jnp.full((P + K * K + K,) * 2, jnp.nan)
+        return Information(unknown.at[:P, :P].set(estimate.hyper["covariance"]))
+
+
+class _Refined(eqx.Module):
+    """θ, G and σ after the refit, with the path."""
+
+    theta: Theta
+    covariance: Float[Array, "params params"]
+    G: Float[Array, "state state"]
+    noise: Float[Array, "state"]
+    mean: Float[Array, "series times state"]
+    std: Float[Array, "series times state"]
+    converged: Bool[Array, ""]
+
+
+def _refine(
+    model: SDE,
+    pool: Pool,
+    evidence: gp.Evidence,
+    u: Float[Array, "coordinates"],
+    path: Float[Array, "series rows state"],
+    theta: Theta,
+    scales: Theta,
+    passes: int,
+) -> _Refined:
+    """`passes` weak-form refits: the first along `path` (with midpoints), the others along that of the one before."""
+    problem = _Refit(model, pool, evidence, data_with_midpoints(pool), *_prior(model, scales))
+    K = evidence.states
+
+    def one(carry, now: _Pass):
+        theta, path, v = carry
+        path = jnp.where(now.anew, begin, path)
+        v, converged = problem.noise(theta, path, v, now)
+        fit, moved = problem.solve(theta, path, v, now.answer)
+        return (jnp.where(now.answer, theta, moved), fit.path, v), (fit, converged)
+
+    # A matched θ far outside the prior is one the draws could not tell: linearising there would lose a pass or two.
+    theta = jnp.clip(theta, problem.center - problem.width, problem.center + problem.width)
+    begin, v = path, u[2 * K : 3 * K + evidence.diffusion.size]
+    (theta, _, v), (fits, converged) = jax.lax.scan(one, (theta, path, v), _passes(passes))
+    G, noise = problem.spread(v)
+    mean, std = fits.path[-1][:, ::2], fits.std[-1][:, ::2]
+    return _Refined(theta, fits.covariance[passes - 1], G, noise, mean, std, converged[passes])
+
+
+class _Pass(eqx.Module):
+    """What a pass does: look for G and σ or not, let the drift answer to the path, begin the path anew."""
+
+    search: Bool[Array, "*passes"]
+    answer: Bool[Array, "*passes"]
+    anew: Bool[Array, "*passes"]
+
+
+def _passes(passes: int) -> _Pass:
+    """`passes` for θ; one more for G and σ, in which θ stays and the drift also answers to the path; then the path.
+
+    For θ the plain integral of f(x̂) does better: what the linear answer adds in efficiency it loses in steep
+    drifts. G and σ need the answer, or G takes up what f(x) − f(x̂) adds to the increments. The last `passes` find the
+    very path that is found again, by `Matching.smooth`, when it is asked for at other times.
+    """
+    count = jnp.arange(2 * passes + 1)
+    return _Pass(count <= passes, count >= passes, count == passes + 1)
+
+
+def _unrefined(evidence: gp.Evidence, u, pool: Pool, theta: Theta, converged: Bool[Array, ""]) -> _Refined:
+    """θ as it was matched, with the evidence's own G, σ and path."""
+    hyper, path = evidence.hyper(u), _latent_path(evidence, u, data_of(pool))
+    unknown = jnp.full((theta.size, theta.size), jnp.nan)
+    return _Refined(theta, unknown, hyper.G, hyper.noise, path.x, path.std, converged)
+
+
+def _latent_path(evidence: gp.Evidence, u: Float[Array, "coordinates"], rows: gp.Data) -> gp.Posterior:
+    """What the Gaussian process alone says of the path at these rows."""
+    return jax.vmap(evidence.solver.posterior, in_axes=(None, 0))(evidence.hyper(u), rows)
+
+
+def _prior(model: SDE, scales: Theta) -> tuple[Theta, Theta]:
+    """Center and width of the weak prior on θ: the bound or 0, and a few natural scales, or the whole interval."""
+    lower, upper = jnp.array(model.bounds.lower), jnp.array(model.bounds.upper)
+    inside = jnp.isfinite(lower) & jnp.isfinite(upper)
+    middle = 0.5 * (jnp.where(inside, lower, 0.0) + jnp.where(inside, upper, 0.0))
+    width = jnp.where(inside, upper - lower, _WIDE * scales)
+    return jnp.where(inside, middle, model.bounds.edges), width
+
+
+class _Refit(eqx.Module):
+    """One weak-form problem: how to find G and σ, then θ, along a given path."""
+
+    model: SDE = eqx.field(static=True)
+    pool: Pool
+    evidence: gp.Evidence
+    rows: gp.Data
+    center: Theta
+    width: Theta
+
+    def spread(self, v):
+        """G and σ from their coordinates."""
+        K = self.evidence.states
+        return self.evidence.diffusion.matrix(v[K:], self.evidence.even), jnp.exp(v[:K])
+
+    def noise(self, theta: Theta, path, v, now: _Pass) -> tuple[Array, Array]:
+        """The coordinates of G and σ of highest likelihood, θ integrated out."""
+        link = weak.without_midpoints(self._chain(theta, path, now.answer))
+        levels = gp.noise_levels(data_of(self.pool))
+
+        def loss(v):
+            G, noise = self.spread(v)
+            prior = noise_prior(jnp.log(noise), G, levels, self.evidence.width_G, self.evidence.width_noise)
+            return prior - weak.log_likelihood(link, G, self._variance(noise))
+
+        found = minimise(loss, v, iterations=100, tolerance=1e-4, search=now.search)
+        return found.x, found.converged
+
+    def solve(self, theta: Theta, path, v, answer) -> tuple[weak.Refit, Theta]:
+        """θ and the path at these G and σ, and θ moved by its share of the divergence term."""
+        fit = self.given(theta, path, *self.spread(v), answer)
+        move = weak.divergence_move(
+            lambda th: jnp.trace(self._slope(path, th), axis1=-2, axis2=-1), self.rows, theta, fit.covariance
+        )
+        moved = fit.theta + weak.divergence_share(move, fit.covariance) * move
+        return fit, self._inside(moved, theta)
+
+    def given(self, theta: Theta, path, G, noise, answer) -> weak.Refit:
+        """θ and the path at known G and σ."""
+        return weak.solve(self._chain(theta, path, answer), G, self._variance(noise), self.center, self.width)
+
+    def settle(self, theta: Theta, path, G, noise, passes: int) -> tuple[Array, Array]:
+        """The path without its midpoints, and its spread, after solving along it again and again."""
+
+        def one(path, _):
+            fit = self.given(theta, path, G, noise, jnp.array(True))
+            return fit.path, fit.std
+
+        path, std = jax.lax.scan(one, path, None, length=passes)
+        return path[:, ::2], std[-1][:, ::2]
+
+    def _variance(self, noise):
+        return noise**2 + 0.01 * self.evidence.solver.jitter
+
+    def _chain(self, theta: Theta, path, answer) -> weak.Chain:
+        drift = path_drift(self.model, self.pool, self.rows.times)
+        feedback = jnp.where(answer, self._slope(path, theta), 0.0)
+        return weak.chain(drift, self.rows, path, theta, self.center, self.width, feedback)
+
+    def _slope(self, path, theta: Theta) -> Float[Array, "series times state state"]:
+        """∂f/∂x along the path."""
+        one = self.pool.drift(lambda t, state: self.model.f(t, state, theta))
+        along = jax.vmap(jax.jacfwd(one, argnums=1), in_axes=(0, 0, None))
+        return jax.vmap(along)(self.rows.times, path, self.pool.origins)
+
+    def _inside(self, theta: Theta, before: Theta) -> Theta:
+        """θ kept inside its bounds: at most nine tenths of the way from where it was to a bound."""
+        lower, upper = jnp.array(self.model.bounds.lower), jnp.array(self.model.bounds.upper)
+        theta = jnp.where(jnp.isfinite(lower), jnp.maximum(theta, lower + 0.1 * (before - lower)), theta)
+        return jnp.where(jnp.isfinite(upper), jnp.minimum(theta, upper - 0.1 * (upper - before)), theta)
+
+
+def _figure_samples(
+    pool: Pool, few: Float[Array, "kept series times state"]
+) -> Float[Array, "kept series times state"]:
+    """Derivative samples in the user's units, for figures."""
+    return few * (pool.scale / pool.time_scale)[None, None, None, :]
