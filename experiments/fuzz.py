@@ -1,16 +1,19 @@
 """Ten thousand made-up inputs through `sf.fit`: each must end in finite numbers or in one of our own errors.
 
-    python experiments/fuzz.py                        # 10,000 inputs, an hour of one core
+    python experiments/fuzz.py --workers 2            # 10,000 inputs
     python experiments/fuzz.py --inputs 200           # small
     python experiments/fuzz.py --seed 1               # other ones
 
 Inputs have few or many times, one to three states, scales from 1e-12 to 1e12, offsets, dates, gaps, ties, constants,
 infinities, missing values, unsorted rows and wrong types. Settings are tiny, since this tries what goes wrong, not how
-well it fits; lengths are few, so that most inputs share a compiled program. A warning counts as trouble too.
+well it fits. Lengths are few, and inputs of one model and method are taken together, so that most share a compiled
+program. A warning counts as trouble too.
 """
 
 import argparse
 import collections
+import concurrent.futures
+import multiprocessing
 import warnings
 
 import jax
@@ -36,28 +39,57 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inputs", default=10_000, type=int)
     parser.add_argument("--seed", default=0, type=int)
+    parser.add_argument("--workers", default=1, type=int, help="processes")
     asked = parser.parse_args(arguments)
-    warnings.simplefilter("error")
+    groups = [(asked.seed, numbers) for numbers in alike(asked.seed, asked.inputs)]
     ends: collections.Counter[str] = collections.Counter()
-    bad = 0
-    for number in range(asked.inputs):
-        rng = np.random.default_rng([asked.seed, number])
-        end = outcome(rng)
-        ends[end.partition(":")[0]] += 1
-        if end.startswith("!"):
-            bad += 1
-            print(f"input {number}: {end}", flush=True)
-        if number % 500 == 499:
-            print(f"{number + 1} inputs, {bad} bad: {dict(ends)}", flush=True)
-    print(f"{asked.inputs} inputs, {bad} bad: {dict(ends)}")
+    bad = done = 0
+    for found in mapped(group_ends, groups, asked.workers):
+        for number, end in found:
+            ends[end.partition(":")[0]] += 1
+            if end.startswith("!"):
+                bad += 1
+                print(f"input {number}: {end}", flush=True)
+        done += len(found)
+        print(f"{done} inputs, {bad} bad: {dict(ends)}", flush=True)
     if bad:
         raise SystemExit(1)
 
 
+def mapped(function, items: list, workers: int):
+    """`function` of each item, in this process or in others."""
+    if workers == 1:
+        yield from map(function, items)
+        return
+    with concurrent.futures.ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        for future in concurrent.futures.as_completed([pool.submit(function, item) for item in items]):
+            yield future.result()
+
+
+def alike(seed: int, inputs: int) -> list[list[int]]:
+    """The numbers of all inputs in groups of one model and method."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for number in range(inputs):
+        groups.setdefault(drawn(np.random.default_rng([seed, number])), []).append(number)
+    return sorted(groups.values(), key=len, reverse=True)
+
+
+def group_ends(group: tuple[int, list[int]]) -> list[tuple[int, str]]:
+    """How each input of a group ended."""
+    warnings.simplefilter("error")
+    seed, numbers = group
+    return [(number, outcome(np.random.default_rng([seed, number]))) for number in numbers]
+
+
+def drawn(rng: np.random.Generator) -> tuple[int, int]:
+    """How many states, and which method."""
+    return int(rng.integers(1, 4)), int(rng.choice(len(QUICK), p=(0.55, 0.2, 0.15, 0.1)))
+
+
 def outcome(rng: np.random.Generator) -> str:
     """How one input ended: a status, one of our errors, or "!" and what went wrong."""
-    states = int(rng.integers(1, 4))
-    method = QUICK[rng.choice(len(QUICK), p=(0.55, 0.2, 0.15, 0.1))]
+    states, which = drawn(rng)
+    method = QUICK[which]
     try:
         times, values = made(rng, states)
         series = sf.Series(times, values, list(MODELS[states].states), **clock(rng, times))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from contract import KEY, TIMES, fit_or_refusal, is_finite, ou_series, quick, relaxing
+from sdefit import systems
 from sdefit.data import Series
 from sdefit.dynamics.equations import equations
 from sdefit.dynamics.parameters import fixed, interval, positive, real
@@ -194,6 +195,28 @@ def test_clock_bounds_negative_values_and_pooling_at_once():
     assert abs(found.params["rate"] - 0.8) < 4 * limit[0]
     assert abs(found.params["push"] + 2.0) < 4 * limit[1]
     assert abs(found.G[0, 0] - 0.3) < 5 * limit[2]
+
+
+def test_rows_without_values_before_the_first_one_say_nothing():
+    """The first values of a relaxation lost: the estimate is that of the rows that were kept."""
+    one = ou_series(1)
+    kept = one.values.copy()
+    kept[:2] = np.nan
+    lost = fit(relaxing(), Series(one.times, kept), METHOD, key=KEY)
+    cut = fit(relaxing(), Series(one.times[2:], one.values[2:]), METHOD, key=KEY)
+    np.testing.assert_allclose(numbers(lost)[:3], numbers(cut)[:3], rtol=0.01)
+
+
+def test_two_wells_seen_from_ten_series():
+    """The latent process takes the whole of ten pooled series for noise, and matching is left without slopes."""
+    setup = systems.get("dw")
+    series = setup.simulate(key=KEY, paths=10, step=1e-2)
+    found = fit(setup.model, series, METHOD, key=KEY)
+    assert np.abs(found.estimate.hyper["matched"] - list(setup.params.values())).max() > 1
+    assert found.status.ok
+    assert abs(found.params["a"] - 0.1) < 0.05
+    assert abs(found.params["b"] - 4.0) < 0.6
+    assert abs(found.G[0, 0] - 0.5) < 0.1
 
 
 def test_a_bound_holds_where_the_data_lie_beyond_it():

@@ -87,7 +87,9 @@ class Naive:
         mean, X = p.path.copy(), np.zeros((series, rows, K, len(THETA)))
         x = np.zeros((series, rows, K, series, rows, K))  # covariance of x given θ
         for s in range(series):
-            mean[s, 0], x[s, 0, :, s, 0] = p.values[s, 0], eye
+            seen = p.observed[s, 0]  # x(t_1) is there give or take 1, else where the path is give or take 10
+            mean[s, 0] = np.where(seen, p.values[s, 0], p.path[s, 0])
+            x[s, 0, :, s, 0] = np.diag(np.where(seen, 1.0, 100.0))
             for n in range(rows - 1):
                 h, middle = p.times[s, n + 1] - p.times[s, n], (F[s, n] + F[s, n + 1]) / 2
                 A = np.linalg.inv(eye - h * middle / 2) @ (eye + h * middle / 2)
@@ -146,7 +148,7 @@ def test_it_is_the_dense_model(seed, series, feedback):
 
 def test_without_an_answer_the_deviations_are_brownian():
     """The covariance of x given θ is that of x(t_1) and of G w: min(t, t') G Gᵀ."""
-    p = Problem(3, 1)
+    p = Problem(3, 1, missing=False)
     brownian = np.einsum("nm,kl->nkml", np.minimum.outer(p.times[0], p.times[0]), p.G @ p.G.T)
     x = Naive(p, still).x.reshape(9, 2, 9, 2)
     np.testing.assert_allclose(x, brownian + np.eye(2)[None, :, None, :], rtol=1e-10, atol=1e-12)

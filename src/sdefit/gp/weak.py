@@ -26,6 +26,8 @@ from sdefit._types import Array, Bool, Float, Scalar, Theta
 from sdefit.gp.latent import Data
 from sdefit.linalg import dot
 
+_ANYWHERE = 10.0  # how far x(t_1) may be from the path, in spreads of the data, where it was not observed
+
 DriftOnPath = Callable[[Float[Array, "series times state"], Theta], Float[Array, "series times state"]]
 
 
@@ -33,7 +35,8 @@ class Chain(eqx.Module):
     """How the deviation of x from the path goes on from row to row, but for G and σ.
 
     d_n = carried d_{n−1} + push · (1, τ) + Σ_j kicks_j G w_j with standard normal w_j; τ is θ's deviation from the
-    center of its prior in widths. The first row starts anew, from the first observation give or take 1.
+    center of its prior in widths. The first row starts anew: from the observation there give or take 1, and where
+    there is none from the path give or take 10.
     """
 
     carried: Float[Array, "*rows state state"]
@@ -74,7 +77,7 @@ def chain(
     carried = _carried(gaps, feedback)
     root = jnp.sqrt(0.5 * gaps)[:, :, None, None]
     kicks = jnp.stack([root * eye[None, None], root * carried], axis=2)
-    first = (rows.values - path)[:, :1, :, None]
+    first = jnp.where(rows.observed, rows.values - path, 0.0)[:, :1, :, None]
     push = jnp.concatenate([pushed[..., None], moved], axis=-1)
     begin = jnp.concatenate([first, jnp.zeros_like(first, shape=(*first.shape[:-1], theta.size))], axis=-1)
     return Chain(
@@ -212,7 +215,8 @@ def _spread(link: Chain, G: Float[Array, "state state"]) -> Float[Array, "series
     """The variance that each row adds; in the first one that of x(t_1)."""
     arms = link.kicks @ G[None, None, None]
     spread = jnp.einsum("snjab,snjcb->snac", arms, arms)
-    return spread.at[:, 0].set(jnp.eye(G.shape[0], dtype=G.dtype)[None])
+    begin = jnp.where(link.observed[:, 0], 1.0, _ANYWHERE**2)
+    return spread.at[:, 0].set(begin[:, :, None] * jnp.eye(G.shape[0], dtype=G.dtype)[None])
 
 
 def log_likelihood(link: Chain, G: Float[Array, "state state"], variance: Float[Array, "state"]) -> Scalar:

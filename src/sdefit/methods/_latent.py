@@ -64,24 +64,48 @@ class Roads(eqx.Module):
     dz: Float[Array, "samples series times state"]
     x: Float[Array, "samples series times state"]
     o: Float[Array, "samples series times state"]
-    rate: Scalar
+    times: Float[Array, "series times"]
     weight: Bool[Array, "series times"]  # rows at which something was observed
+    rate: Scalar
 
     def every(self, step: int) -> "Roads":
         """Both roads at every `step`-th time alone."""
         dz, x, o = (a[:, :, ::step] for a in (self.dz, self.x, self.o))
-        return Roads(dz, x, o, self.rate, self.weight[:, ::step])
+        return Roads(dz, x, o, self.times[:, ::step], self.weight[:, ::step], self.rate)
 
     def few(self) -> "Roads":
         """The draws kept for figures: some of each antithetic half."""
         half = self.dz.shape[0] // 2
         keep = jnp.concatenate([jnp.arange(_KEPT // 2), half + _KEPT // 2 + jnp.arange(_KEPT // 2)])
         dz, x, o = (a[keep % a.shape[0]] for a in (self.dz, self.x, self.o))
-        return Roads(dz, x, o, self.rate, self.weight)
+        return Roads(dz, x, o, self.times, self.weight, self.rate)
 
     def model(self, drift: PathDrift, theta: Theta) -> Float[Array, "samples series times state"]:
         """ż = f(z + o, θ) + γ o for every draw."""
         return jax.vmap(drift, in_axes=(0, None))(self.x, theta) + self.rate * self.o
+
+    def slopes(self) -> Float[Array, "series times state"]:
+        """The mean of ż where something was observed."""
+        return jnp.where(self.weight[..., None], jnp.mean(self.dz, axis=0), 0.0)
+
+    def steps(self) -> Float[Array, "series times state"]:
+        """The mean step of x from each row to the next, per time; 0 where either was not observed."""
+        x, pairs = jnp.mean(self.x, axis=0), self._pairs
+        gap = jnp.roll(self.times, -1, axis=1) - self.times
+        return jnp.where(pairs, jnp.roll(x, -1, axis=1) - x, 0.0) / jnp.where(pairs, gap[..., None], 1.0)
+
+    def misses(self, drift: PathDrift, theta: Theta) -> Float[Array, "2 series times state"]:
+        """By how much the mean drift misses the slopes, less what pulls o back, and the steps."""
+        pulled = jnp.mean(jax.vmap(drift, in_axes=(0, None))(self.x, theta), axis=0)
+        back = self.rate * jnp.mean(self.o, axis=0)
+        between = jnp.where(self._pairs, 0.5 * (pulled + jnp.roll(pulled, -1, axis=1)), 0.0)
+        at = jnp.where(self.weight[..., None], pulled + back, 0.0)
+        return jnp.stack([at - self.slopes(), between - self.steps()])
+
+    @property
+    def _pairs(self) -> Bool[Array, "series times 1"]:
+        """Rows that were observed and so was the next one."""
+        return (self.weight & jnp.roll(self.weight, -1, axis=1)).at[:, -1].set(False)[..., None]
 
     def vectors(self, dz: Float[Array, "samples series times state"]) -> Float[Array, "samples dim"]:
         """Each draw as one vector, rows at which nothing was observed left at 0."""
@@ -143,6 +167,7 @@ class Latent(eqx.Module):
     rows: gp.Data
     path: Float[Array, "series rows state"]
     roads: Roads
+    speed: Scalar  # of x along its path, but for noise: what the drift must be able to do
     step: int = eqx.field(static=True)
 
     def draw(self, samples: int, key: Key) -> Roads:
@@ -159,33 +184,38 @@ def fit_latent(settings: LatentSettings, model: SDE, pool: Pool, key: Key) -> La
     prepared = jax.vmap(evidence.solver.condition, in_axes=(None, 0))(hyper, rows)
     fine = draw_roads(prepared, hyper.rate, rows, settings.samples, key)
     path = jnp.mean(fine.x, axis=0)  # the posterior mean: half of the draws mirror the other half
-    return Latent(found.x, -found.value, found.converged, prepared, rows, path, fine.every(step), step)
+    roads = fine.every(step)
+    # What noise G drives, and yet stays within a spread of 1, is pulled back at a speed of about G²/2. That counts
+    # where the evidence gives all to o: z then hardly moves.
+    speed = jnp.hypot(rms(roads.slopes()), 0.5 * rms(jnp.sum(hyper.G**2, axis=1)))
+    return Latent(found.x, -found.value, found.converged, prepared, rows, path, roads, speed, step)
 
 
 def draw_roads(prepared: gp.Conditional, rate: Scalar, data: gp.Data, samples: int, key: Key) -> Roads:
     """Joint draws of both roads for every series, at every time of `data`."""
     keys = jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(data.times.shape[0]))
     draws = jax.vmap(lambda one, k: one.draw(samples, k), out_axes=1)(prepared, keys)
-    return Roads(draws.dz, draws.z + draws.o, draws.o, rate, jnp.any(data.observed, axis=-1))
+    return Roads(draws.dz, draws.z + draws.o, draws.o, data.times, jnp.any(data.observed, axis=-1), rate)
 
 
-def scales_of(drift: PathDrift, x: Float[Array, "series times state"], dz, weight, params: int) -> Theta:
-    """The natural scale of each parameter along a path with derivative `dz`."""
+def scales_of(drift: PathDrift, x: Float[Array, "series times state"], speed: Scalar, weight, params: int) -> Theta:
+    """The natural scale of each parameter along a path of this speed."""
 
     def slopes(theta):
         return jnp.where(weight[..., None, None], jax.jacfwd(drift, argnums=1)(x, theta), 0.0).reshape(-1, params)
 
-    return means.natural_scales(slopes, _size(dz, weight), params)
+    return means.natural_scales(slopes, speed, params)
 
 
-def local_scales(drift: PathDrift, x: Float[Array, "series times state"], dz, weight, theta: Theta) -> Theta:
-    """What each parameter must change by, at θ, to change the drift by as much as the derivative is."""
+def local_scales(drift: PathDrift, x: Float[Array, "series times state"], speed: Scalar, weight, theta: Theta) -> Theta:
+    """What each parameter must change by, at θ, to change the drift by as much as the speed."""
     slope = jnp.where(weight[..., None, None], jax.jacfwd(drift, argnums=1)(x, theta), 0.0)
-    return _size(dz, weight) / jnp.sqrt(jnp.mean(slope**2, axis=(0, 1, 2)))
+    return speed / jnp.sqrt(jnp.mean(slope**2, axis=(0, 1, 2)))
 
 
-def _size(dz, weight) -> Scalar:
-    return jnp.sqrt(jnp.mean(jnp.where(weight[..., None], dz, 0.0) ** 2))
+def rms(a: Array) -> Scalar:
+    """The root mean square of all entries."""
+    return jnp.sqrt(jnp.mean(a**2))
 
 
 class Warm(eqx.Module):
@@ -195,6 +225,7 @@ class Warm(eqx.Module):
     u: Theta
     root: Float[Array, "params params"]
     scales: Theta
+    by_steps: Theta  # where the steps of x are matched instead
     bounds: Bounds = eqx.field(static=True)
 
     def theta(self, v: Theta) -> Theta:
@@ -202,22 +233,35 @@ class Warm(eqx.Module):
         return self.bounds.constrain(self.u + jax.scipy.linalg.solve_triangular(self.root.T, v, lower=False))
 
 
-def warm_start(model: SDE, roads: Roads, drift: PathDrift, start: Theta, starts: int, key: Key) -> Warm:
+def warm_start(model: SDE, roads: Roads, speed: Scalar, drift: PathDrift, start: Theta, starts: int, key: Key) -> Warm:
     """θ at which the means of both roads agree best, from several starts, and the natural scales of θ there."""
-    weight, bounds = roads.weight, model.bounds
-    x, dz = jnp.mean(roads.x, axis=0), jnp.mean(roads.dz, axis=0)
-    scales = scales_of(drift, x, dz, weight, len(model.free))
-
-    def residual(u):
-        gap = jnp.mean(roads.model(drift, bounds.constrain(u)), axis=0) - dz
-        return jnp.where(weight[..., None], gap, 0.0).ravel()
-
+    weight, bounds, x = roads.weight, model.bounds, jnp.mean(roads.x, axis=0)
+    scales = scales_of(drift, x, speed, weight, len(model.free))
     begin = means.spread_starts(bounds, scales, start, starts, key)
-    near = means.match_means(residual, begin)
-    local = local_scales(drift, x, dz, weight, bounds.constrain(near.u))
-    rows = jnp.sum(weight) * float(dz.shape[-1])  # of residuals: rows of padding are none
+
+    def match(which):
+        return means.match_means(lambda u: roads.misses(drift, bounds.constrain(u))[which].ravel(), begin)
+
+    both = jax.vmap(match)(jnp.arange(2))
+    near = jax.tree.map(lambda a: a[0], both)
+    local = local_scales(drift, x, speed, weight, bounds.constrain(near.u))
+    rows = jnp.sum(weight) * float(x.shape[-1])  # of residuals: rows of padding are none
     scales = means.informed_scales(near, bounds, scales, local, rows)
     # Coordinates in which the mean square residual is round: the search then needs no units.
     curvature = near.curvature / (near.mean_square + 1e-300)
     ridge = 1e-9 * jnp.diag(jnp.diagonal(curvature)) + 1e-300 * jnp.eye(near.u.size)
-    return Warm(bounds.constrain(begin[0]), near.u, jnp.linalg.cholesky(curvature + ridge), scales, bounds)
+    root = jnp.linalg.cholesky(curvature + ridge)
+    return Warm(bounds.constrain(begin[0]), near.u, root, scales, bounds.constrain(both.u[1]), bounds)
+
+
+def believed(roads: Roads, drift: PathDrift, matched: Theta, by_steps: Theta) -> Theta:
+    """Where the refit begins: at the matched θ, if it explains half of what θ can explain of the steps of x.
+
+    With much data and much process noise, the evidence gives all to o and leaves nothing in ż to match.
+    """
+
+    def missed(theta):
+        return jnp.mean(roads.misses(drift, theta)[1] ** 2)
+
+    nothing, least = jnp.mean(roads.steps() ** 2), missed(by_steps)
+    return jnp.where(missed(matched) <= 0.5 * (nothing + least), matched, by_steps)

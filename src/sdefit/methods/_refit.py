@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from sdefit import gp
-from sdefit._types import Array, Bool, Float, Key, Scalar, Theta
+from sdefit._types import Array, Bool, Float, Int, Key, Scalar, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.gp import weak
@@ -22,6 +22,8 @@ from sdefit.optimise import minimise
 from sdefit.result import Code, Estimate
 
 _WIDE = 3.0  # width of the weak prior on θ, in natural scales
+_REST = 0.3  # θ rests when a pass moves it by less, in standard errors
+_MORE = 4  # times as many passes as were asked for are the most
 
 
 class Begun(eqx.Module):
@@ -32,6 +34,7 @@ class Begun(eqx.Module):
     path: Float[Array, "series rows state"]
     begin: Theta
     theta: Theta
+    near: Theta  # where the refit begins
     scales: Theta
     few: Roads
     matched: Bool[Array, ""]  # whether the search for θ converged
@@ -57,7 +60,7 @@ class Matching(LatentSettings):
         half = Begun.of(begun)
         evidence, drift = evidence_of(self, model, pool), path_drift(model, pool, pool.times)
         if self.passes:
-            best = _refine(model, pool, evidence, half.latent, half.path, half.theta, half.scales, self.passes)
+            best = _refine(model, pool, evidence, half.latent, half.path, half.near, half.scales, self.passes)
         else:
             best = _unrefined(evidence, half.latent, pool, half.theta, half.matched)
         trace = half.trace | {
@@ -121,43 +124,57 @@ def _refine(
     scales: Theta,
     passes: int,
 ) -> _Refined:
-    """`passes` weak-form refits: the first along `path` (with midpoints), the others along that of the one before."""
-    problem = _Refit(model, pool, evidence, data_with_midpoints(pool), *_prior(model, scales))
-    K = evidence.states
+    """Weak-form refits, the first along `path` (with midpoints), the others along that of the one before.
 
-    def one(carry, now: _Pass):
-        theta, path, v = carry
-        path = jnp.where(now.anew, begin, path)
-        v, converged = problem.noise(theta, path, v, now)
-        fit, moved = problem.solve(theta, path, v, now.answer)
-        return (jnp.where(now.answer, theta, moved), fit.path, v), (fit, converged)
+    1. `passes` for θ, and up to `_MORE` times as many until θ rests.
+    2. One for G and σ, in which θ stays and the drift also answers to the path. For θ the plain integral of f(x̂) does
+       better: what the linear answer adds in efficiency it loses in steep drifts. G and σ need the answer, or G takes
+       up what f(x) − f(x̂) adds to the increments.
+    3. `passes` for the path, begun anew: the very path that `Matching.smooth` finds when asked for other times.
+    """
+    problem = _Refit(model, pool, evidence, data_with_midpoints(pool), *_prior(model, scales))
+    K, P = evidence.states, theta.size
+
+    def one(here: _Here) -> _Here:
+        at = jnp.where(here.after == 1, path, here.path)
+        v, converged = problem.noise(here.theta, at, here.v, here.rests, here.after == 0)
+        fit, theta = problem.solve(here.theta, at, v, here.rests)
+        moved = theta - here.theta
+        far = moved @ jnp.linalg.solve(fit.covariance, moved) / P
+        passed = here.passed + ~here.rests
+        return _Here(
+            theta=jnp.where(here.rests, here.theta, theta),
+            covariance=jnp.where(here.rests, here.covariance, fit.covariance),
+            v=v,
+            path=fit.path,
+            std=fit.std,
+            converged=jnp.where(here.rests, here.converged & (converged | (here.after > 0)), far < 1),
+            passed=passed,
+            rests=here.rests | (passed >= passes) & ((far < _REST**2) | (passed >= _MORE * passes)),
+            after=here.after + here.rests,
+        )
 
     # A matched θ far outside the prior is one the draws could not tell: linearising there would lose a pass or two.
     theta = jnp.clip(theta, problem.center - problem.width, problem.center + problem.width)
-    begin, v = path, u[2 * K : 3 * K + evidence.diffusion.size]
-    (theta, _, v), (fits, converged) = jax.lax.scan(one, (theta, path, v), _passes(passes))
-    G, noise = problem.spread(v)
-    mean, std = fits.path[-1][:, ::2], fits.std[-1][:, ::2]
-    return _Refined(theta, fits.covariance[passes - 1], G, noise, mean, std, converged[passes])
+    v, none, no = u[2 * K : 3 * K + evidence.diffusion.size], jnp.array(0, jnp.int32), jnp.array(False)
+    begin = _Here(theta, jnp.zeros((P, P)), v, path, jnp.zeros_like(path), no, none, no, none)
+    last = jax.lax.while_loop(lambda here: here.after <= passes, one, begin)
+    G, noise = problem.spread(last.v)
+    return _Refined(last.theta, last.covariance, G, noise, last.path[:, ::2], last.std[:, ::2], last.converged)
 
 
-class _Pass(eqx.Module):
-    """What a pass does: look for G and σ or not, let the drift answer to the path, begin the path anew."""
+class _Here(eqx.Module):
+    """Where the refits are."""
 
-    search: Bool[Array, "*passes"]
-    answer: Bool[Array, "*passes"]
-    anew: Bool[Array, "*passes"]
-
-
-def _passes(passes: int) -> _Pass:
-    """`passes` for θ; one more for G and σ, in which θ stays and the drift also answers to the path; then the path.
-
-    For θ the plain integral of f(x̂) does better: what the linear answer adds in efficiency it loses in steep
-    drifts. G and σ need the answer, or G takes up what f(x) − f(x̂) adds to the increments. The last `passes` find the
-    very path that is found again, by `Matching.smooth`, when it is asked for at other times.
-    """
-    count = jnp.arange(2 * passes + 1)
-    return _Pass(count <= passes, count >= passes, count == passes + 1)
+    theta: Theta
+    covariance: Float[Array, "params params"]
+    v: Float[Array, "coordinates"]  # of G and σ
+    path: Float[Array, "series rows state"]
+    std: Float[Array, "series rows state"]
+    converged: Bool[Array, ""]
+    passed: Int[Array, ""]  # passes for θ
+    rests: Bool[Array, ""]  # whether θ does
+    after: Int[Array, ""]  # passes since
 
 
 def _unrefined(evidence: gp.Evidence, u, pool: Pool, theta: Theta, converged: Bool[Array, ""]) -> _Refined:
@@ -196,9 +213,9 @@ class _Refit(eqx.Module):
         K = self.evidence.states
         return self.evidence.diffusion.matrix(v[K:], self.evidence.even), jnp.exp(v[:K])
 
-    def noise(self, theta: Theta, path, v, now: _Pass) -> tuple[Array, Array]:
-        """The coordinates of G and σ of highest likelihood, θ integrated out."""
-        link = weak.without_midpoints(self._chain(theta, path, now.answer))
+    def noise(self, theta: Theta, path, v, answer, search) -> tuple[Array, Array]:
+        """The coordinates of G and σ of highest likelihood, θ integrated out; those at hand unless `search`."""
+        link = weak.without_midpoints(self._chain(theta, path, answer))
         levels = gp.noise_levels(data_of(self.pool))
 
         def loss(v):
@@ -206,7 +223,7 @@ class _Refit(eqx.Module):
             prior = noise_prior(jnp.log(noise), G, levels, self.evidence.width_G, self.evidence.width_noise)
             return prior - weak.log_likelihood(link, G, self._variance(noise))
 
-        found = minimise(loss, v, iterations=100, tolerance=1e-4, search=now.search)
+        found = minimise(loss, v, iterations=100, tolerance=1e-4, search=search)
         return found.x, found.converged
 
     def solve(self, theta: Theta, path, v, answer) -> tuple[weak.Refit, Theta]:

@@ -17,6 +17,7 @@ from sdefit.methods._latent import (
     PathDrift,
     Roads,
     Warm,
+    believed,
     check_free,
     check_settings,
     fit_latent,
@@ -119,18 +120,20 @@ class AReS(Matching):
         drift, roads = path_drift(model, pool, pool.times), latent.roads
         bank = _Bank.of(roads, self.batch)
         if self.fresh:
-            warm = _cold_start(model, roads, drift, start, start_key)
+            warm = _cold_start(model, latent, drift, start, start_key)
             board = self._fresh_board(latent, drift, warm, fresh_key)
         else:
-            warm = warm_start(model, bank.batch(jnp.array(0)), drift, start, self.starts, start_key)
+            warm = warm_start(model, bank.batch(jnp.array(0)), latent.speed, drift, start, self.starts, start_key)
             board = self._board(bank, roads, drift, warm)
         game = self._play(board, roads, warm, game_key)
+        theta = warm.theta(game.theta)
         return Begun(
             latent=latent.u,
             evidence=latent.evidence,
             path=latent.path,
             begin=warm.begin,
-            theta=warm.theta(game.theta),
+            theta=theta,
+            near=believed(roads, drift, theta, warm.by_steps),
             scales=warm.scales,
             few=roads.few(),
             matched=game.converged,
@@ -171,11 +174,13 @@ class AReS(Matching):
         return critic.Board(lambda i: scaled(draw(data_key, i).dz), model)
 
 
-def _cold_start(model: SDE, roads: Roads, drift: PathDrift, start: Theta, key: Key) -> Warm:
+def _cold_start(model: SDE, latent: Latent, drift: PathDrift, start: Theta, key: Key) -> Warm:
     """The published code's start, |N(0, 1)| where the user gave none, in unconstrained coordinates."""
-    scales = scales_of(drift, jnp.mean(roads.x, axis=0), jnp.mean(roads.dz, axis=0), roads.weight, len(model.free))
+    roads = latent.roads
+    scales = scales_of(drift, jnp.mean(roads.x, axis=0), latent.speed, roads.weight, len(model.free))
     begin = jnp.where(jnp.isfinite(start), start, jnp.abs(jax.random.normal(key, start.shape)))
-    return Warm(begin, model.bounds.unconstrain(begin), jnp.eye(start.size), scales, model.bounds)
+    u = model.bounds.unconstrain(begin)
+    return Warm(begin, u, jnp.eye(start.size), scales, begin, model.bounds)
 
 
 class _Bank(eqx.Module):
@@ -197,7 +202,7 @@ class _Bank(eqx.Module):
     def batch(self, i: Int[Array, ""]) -> Roads:
         """The i-th batch, in turn."""
         i = i % self.dz.shape[0]
-        return Roads(self.dz[i], self.x[i], self.o[i], self.roads.rate, self.roads.weight)
+        return Roads(self.dz[i], self.x[i], self.o[i], self.roads.times, self.roads.weight, self.roads.rate)
 
 
 class _Scaled(eqx.Module):

@@ -14,6 +14,7 @@ from sdefit.matching import mmd
 from sdefit.methods._latent import (
     Latent,
     PathDrift,
+    believed,
     check_free,
     check_settings,
     fit_latent,
@@ -94,6 +95,7 @@ class MaRS(Matching):
             path=latent.path,
             begin=matched.begin,
             theta=matched.theta,
+            near=matched.near,
             scales=matched.scales,
             few=latent.roads.few(),
             matched=matched.converged,
@@ -105,7 +107,7 @@ class MaRS(Matching):
     def _match(self, model: SDE, latent: Latent, drift: PathDrift, start: Theta, key: Key) -> "_Matched":
         """θ at which the two roads agree: in their means first, then in MMD, with the draws held fixed."""
         roads = latent.roads
-        warm = warm_start(model, roads, drift, start, self.starts, key)
+        warm = warm_start(model, roads, latent.speed, drift, start, self.starts, key)
         data, zero = roads.vectors(roads.dz), jnp.zeros(len(model.free))
         first = roads.vectors(roads.model(drift, warm.theta(zero)))
         length = mmd.median_length(data, first)
@@ -115,12 +117,14 @@ class MaRS(Matching):
             return self.samples * mmd.mmd_squared(data, other, length, paired=True)
 
         found = minimise(loss, zero, iterations=self.iterations, tolerance=1e-4)
-        return _Matched(warm.begin, warm.theta(found.x), warm.scales, found.values / self.samples, found.converged)
+        theta = warm.theta(found.x)
+        near = believed(roads, drift, theta, warm.by_steps)
+        return _Matched(warm.begin, theta, near, warm.scales, found.values / self.samples, found.converged)
 
     def _match_fresh(self, model: SDE, latent: Latent, drift: PathDrift, start: Theta, key: Key) -> "_Matched":
         """θ by Adam on MMD², every batch of both roads drawn anew: Algorithm 3 of the paper."""
         roads = latent.roads
-        scales = scales_of(drift, jnp.mean(roads.x, axis=0), jnp.mean(roads.dz, axis=0), roads.weight, len(model.free))
+        scales = scales_of(drift, jnp.mean(roads.x, axis=0), latent.speed, roads.weight, len(model.free))
         start_key, batch_key = jax.random.split(key)
         guess = jnp.abs(jax.random.normal(start_key, start.shape))  # the published code's start
         begin = jnp.where(jnp.isfinite(start), start, guess)
@@ -142,7 +146,8 @@ class MaRS(Matching):
         u = model.bounds.unconstrain(begin)
         keys = jax.random.split(batch_key, self.adam_steps)
         (u, _), losses = jax.lax.scan(step, (u, adam.init(u)), keys)
-        return _Matched(begin, model.bounds.constrain(u), scales, losses, jnp.all(jnp.isfinite(u)))
+        theta = model.bounds.constrain(u)
+        return _Matched(begin, theta, theta, scales, losses, jnp.all(jnp.isfinite(u)))
 
 
 class _Matched(eqx.Module):
@@ -150,6 +155,7 @@ class _Matched(eqx.Module):
 
     begin: Theta
     theta: Theta
+    near: Theta  # where a refit begins
     scales: Theta
     losses: Array
     converged: Bool[Array, ""]

@@ -16,7 +16,7 @@ from sdefit.matching import means
 from sdefit.methods._base import Method
 from sdefit.methods._coordinates import root
 from sdefit.methods._field import Learned, Problem
-from sdefit.methods._latent import path_drift, scales_of
+from sdefit.methods._latent import path_drift, rms, scales_of
 from sdefit.result import Code, Estimate
 
 _TOLD = 1e-10  # share of the largest information below which a direction of the field was not told
@@ -149,7 +149,8 @@ class NPSDE(Method):
             return jnp.where(some, size * (turn.T @ (w - v)) - (turn.T @ (precision * v)) / size, 0.0)
 
         learned = field.features(path.reshape(-1, path.shape[-1])) @ v.reshape(field.points.shape[::-1]).T
-        scales = scales_of(drift, path, learned.reshape(path.shape), seen, len(model.free))
+        speed = rms(jnp.where(seen[..., None], learned.reshape(path.shape), 0.0))
+        scales = scales_of(drift, path, speed, seen, len(model.free))
         starts = means.spread_starts(model.bounds, scales, start, self.starts, key)
         return model.bounds.constrain(means.match_means(residual, starts).u)
 
