@@ -135,7 +135,8 @@ def strange(rng: np.random.Generator, times: np.ndarray, values: np.ndarray):
     if odd < 0.03:
         return times.tolist(), values.tolist()
     if odd < 0.05:
-        return times, values.astype(np.float32)
+        with np.errstate(over="ignore"):
+            return times, values.astype(np.float32)
     if odd < 0.06:
         return times, values.astype(str)
     if odd < 0.07:
