@@ -44,7 +44,8 @@ class AReS(Matching):
     - `samples`: draws of ż, half of them mirror images of the other half; the game goes through them in batches.
     - `batch`: draws in one batch; it divides `samples`.
     - `starts`: starting points of the search for θ at which means agree, in one batch.
-    - `passes`: weak-form refits after the game; 0 leaves the plain method of the paper.
+    - `passes`: weak-form refits at least, after the game; 0 leaves the plain method of the
+      paper. More are made, up to four times as many, until θ rests.
     - `rate`: rate γ of the latent OU process per unit of the user's time; by default it follows the length of z.
     - `evidence_starts`: lengthscales from which the evidence is maximised.
     - `iterations`: the most steps of the search for the evidence's maximum.

@@ -40,7 +40,8 @@ class MaRS(Matching):
     - `kernel`: covariance of the smooth part z: matern52, matern32 (both O(N)), rbf, rational_quadratic, sigmoid.
     - `samples`: draws of ż, half of them mirror images of the other half.
     - `starts`: starting points of the search for θ, in one batch.
-    - `passes`: weak-form refits after matching; 0 leaves the plain method of the paper.
+    - `passes`: weak-form refits at least, after matching; 0 leaves the plain method of the
+      paper. More are made, up to four times as many, until θ rests.
     - `rate`: rate γ of the latent OU process per unit of the user's time; by default it follows the length of z.
     - `evidence_starts`: lengthscales from which the evidence is maximised.
     - `iterations`: the most steps of each search.
