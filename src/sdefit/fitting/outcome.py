@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import datetime
+import functools
 import importlib.metadata
 import os
 import platform
@@ -305,6 +306,7 @@ def provenance() -> dict[str, Any]:
     }
 
 
+@functools.cache  # reading a package's metadata takes a millisecond, as long as a small fit
 def _version(name: str) -> str:
     try:
         return importlib.metadata.version(name)

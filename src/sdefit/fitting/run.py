@@ -1,6 +1,7 @@
 """`fit`, `fit_each` and `load`."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -82,11 +83,11 @@ def fit_each(
     for pool in pools:
         method.check(model, pool)
     run = _driver.estimate_each(model, method, stack(pools), starts, key, batch)
-    fits = []
+    fits, keys = [], jax.vmap(functools.partial(jax.random.fold_in, key))(np.arange(len(several)))
     for i, one in enumerate(several):
         answer = jax.tree.map(lambda a, i=i: a[i], run.value)
         share = _driver.Run(answer, run.seconds / len(several), run.compile_seconds / len(several))
-        fits.append(_reviewed(_package(model, [one], method, jax.random.fold_in(key, i), share), starts[i]))
+        fits.append(_reviewed(_package(model, [one], method, keys[i], share), starts[i]))
     return [_checked(one, throw, f"series {i}: ") for i, one in enumerate(fits)]
 
 

@@ -7,6 +7,7 @@ compiling does not, so the second half of a fit is traced while the first one co
 
 import collections
 import dataclasses
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,7 +28,6 @@ from sdefit.result import Code, Estimate
 
 _LARGEST = 64  # programs kept; a compiled program takes a few megabytes
 _COMPILERS = 2  # programs that compile at the same time
-_LANES = 4  # fits that one core runs side by side
 _GENERATOR = "threefry2x32"  # the random numbers of programs that are kept on disk: JAX's own default
 _RANK = 1e-12  # below this share, a direction of θ moves the drift by no more than rounding does
 
@@ -99,6 +99,20 @@ class Programs:
             value = jax.device_get(compiled(*inputs))
         return Run(value, time.perf_counter() - ready, ready - begin if waits else 0.0)
 
+    def run_each(self, function: Callable[..., Any], model: SDE, method: Method, many: list[tuple[Any, ...]]) -> Run:
+        """`run` for each of many inputs of one shape, side by side on the cores of a CPU; the values are a list."""
+        begin, before = time.perf_counter(), self.compilations
+        compiled = self._program(function, model, method, many[0]).compiled.result()
+        ready = time.perf_counter()
+
+        def one(inputs: tuple[Any, ...]) -> Any:
+            with jax.enable_x64(True):
+                return jax.device_get(compiled(*inputs))
+
+        with ThreadPoolExecutor(cores(), "runner") as runners:
+            values = list(runners.map(one, many))
+        return Run(values, time.perf_counter() - ready, ready - begin if self.compilations > before else 0.0)
+
     def _program(self, function: Callable[..., Any], model: SDE, method: Method, inputs: tuple[Any, ...]) -> _Program:
         with jax.enable_x64(True):
             model = without_starts(model)
@@ -124,6 +138,13 @@ class Programs:
 
 
 PROGRAMS = Programs()
+
+
+def cores() -> int:
+    """How many programs can run side by side: one for each core that we may use, or one on a GPU."""
+    if jax.default_backend() != "cpu":
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def estimate(model: SDE, method: Method, pool: Pool, start: np.ndarray, key: Key) -> Run:
@@ -163,21 +184,21 @@ def _estimate_of(answer: dict[str, Any]) -> Estimate:
 
 
 def estimate_each(model: SDE, method: Method, pools: Pool, starts: np.ndarray, key: Key, batch: int) -> Run:
-    """The `Answer`s of many fits along a leading axis, `batch` of them at a time in one program.
+    """The `Answer`s of many fits along a leading axis, at most `batch` of them at a time in one program.
 
     The i-th fit uses `jax.random.fold_in(key, i)`. A last batch that is not full repeats its first
     fit, so that it runs the program of the others.
     """
     pools, count = _arrays(pools), len(starts)
-    size = min(batch, count)
-    runs = []
+    size = min(batch, -(-count // cores()))
+    many = []
     for first in range(0, count, size):
         rows = np.arange(first, first + size)
         rows = np.where(rows < count, rows, first)
         chunk = jax.tree.map(lambda a, rows=rows: a[rows], pools)
-        runs.append(PROGRAMS.run(_answers, model, method, chunk, starts[rows], rows.astype(np.int32), key))
-    value = jax.tree.map(lambda *a: np.concatenate(a)[:count], *(run.value for run in runs))
-    return Run(value, sum(run.seconds for run in runs), sum(run.compile_seconds for run in runs))
+        many.append((chunk, starts[rows], rows.astype(np.int32), key))
+    run = PROGRAMS.run_each(_answers, model, method, many)
+    return run._replace(value=jax.tree.map(lambda *a: np.concatenate(a)[:count], *run.value))
 
 
 def smooth(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> Run:
@@ -204,20 +225,17 @@ def _answers(model: SDE, method: Method, pools: Pool, starts: Array, index: Int[
     def one(pool, start, i):
         return _answer(model, method, pool, start, jax.random.fold_in(key, i))
 
-    # A program runs until the slowest of its lanes is done. A GPU hides that; on a CPU a few lanes fill the vector
-    # units, and more of them only wait for each other.
-    lanes = _LANES if jax.default_backend() == "cpu" else index.size
-    if index.size <= lanes:
-        return jax.vmap(one)(pools, starts, index)
-    short = -index.size % lanes
-    rows = jax.tree.map(lambda a: _in_rows(a, lanes, short), (pools, starts, index))
-    found = jax.lax.map(lambda row: jax.vmap(one)(*row), rows)
-    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[: index.size], found)
+    return each(one, pools, starts, index)
 
 
-def _in_rows(a: Array, lanes: int, short: int) -> Array:
-    """An array of many in rows of `lanes`, the last one filled up with the first of all."""
-    return jnp.concatenate([a, jnp.repeat(a[:1], short, axis=0)]).reshape(-1, lanes, *a.shape[1:])
+def each(one: Callable[..., Any], *rows: Any) -> Any:
+    """`one` of each row, inside a program: side by side on a GPU, one after the other on a CPU.
+
+    Lanes wait for the slowest of their searches. A GPU hides that. On a CPU two lanes take longer than two runs.
+    """
+    if jax.default_backend() == "cpu":
+        return jax.lax.map(lambda row: one(*row), rows)
+    return jax.vmap(one)(*rows)
 
 
 @plain

@@ -81,15 +81,15 @@ def refit(
     `pools` and `estimates` have a leading axis of fits. The i-th uses `jax.random.fold_in(key, i)`; `batch` of
     them run at a time, in one program.
     """
-    size = min(batch, len(which))
-    runs = []
+    size = min(batch, -(-len(which) // _driver.cores()))
+    many = []
     for begin in range(0, len(which), size):
         index = np.arange(begin, begin + size)
         rows = np.where(index < len(which), index, begin)
         lanes = (which[rows].astype(np.int32), jax.tree.map(lambda a, rows=rows: a[rows], sources))
-        runs.append(_driver.PROGRAMS.run(_refits, model, method, pools, estimates, *lanes, index.astype(np.int32), key))
-    value = jax.tree.map(lambda *a: np.concatenate(a)[: len(which)], *(run.value for run in runs))
-    return _driver.Run(value, sum(run.seconds for run in runs), sum(run.compile_seconds for run in runs))
+        many.append((pools, estimates, *lanes, index.astype(np.int32), key))
+    run = _driver.PROGRAMS.run_each(_refits, model, method, many)
+    return run._replace(value=jax.tree.map(lambda *a: np.concatenate(a)[: len(which)], *run.value))
 
 
 def _refits(
@@ -105,7 +105,7 @@ def _refits(
         # What is not asked for (paths, traces) is not computed either.
         return Values(found.theta, again.diffusion_out(found.G), again.spread_out(found.noise)), found.code
 
-    return jax.vmap(one)(which, sources, index)
+    return _driver.each(one, which, sources, index)
 
 
 def source_of(pools: Pool, estimates: Estimate) -> Values:

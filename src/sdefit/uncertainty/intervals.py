@@ -19,7 +19,7 @@ from sdefit.uncertainty.bootstrap import Values, finite, source_of, twice
 from sdefit.uncertainty.quantities import Quantities
 from sdefit.uncertainty.verdict import Evidence, judge, natural_scales, starts_sentence
 
-BATCH = 32  # refits in one run of a program: the slowest search of a batch holds up the others
+BATCH = 32  # refits in one run of a program: on a GPU the slowest search of a batch holds up the others
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
