@@ -186,8 +186,9 @@ def fit_latent(settings: LatentSettings, model: SDE, pool: Pool, key: Key) -> La
     path = jnp.mean(fine.x, axis=0)  # the posterior mean: half of the draws mirror the other half
     roads = fine.every(step)
     # What noise G drives, and yet stays within a spread of 1, is pulled back at a speed of about G²/2. That counts
-    # where the evidence gives all to o: z then hardly moves.
-    speed = jnp.hypot(rms(roads.slopes()), 0.5 * rms(jnp.sum(hyper.G**2, axis=1)))
+    # where the evidence gives all to o: z then hardly moves. Rows without observations count as 0 in all such means.
+    pull = 0.5 * jnp.sum(hyper.G**2, axis=1)
+    speed = jnp.hypot(rms(roads.slopes()), rms(jnp.where(roads.weight[..., None], pull[None, None, :], 0.0)))
     return Latent(found.x, -found.value, found.converged, prepared, rows, path, roads, speed, step)
 
 
