@@ -235,7 +235,7 @@ def _refuse_constant(share: np.ndarray, center: np.ndarray, states: Sequence[str
 
 def _pad(array: np.ndarray, rows: int, edge: bool = False) -> np.ndarray:
     """The array with rows added at its end: copies of the last (edge), or zeros."""
-    if array.shape[0] == rows:
+    if len(array) == rows:
         return array
     fill = ((0, rows - len(array)),) + ((0, 0),) * (array.ndim - 1)
     return np.pad(array, fill, mode="edge" if edge else "constant")

@@ -73,7 +73,7 @@ def fit_each(
 
     **Arguments** as for `fit`, and
     - `start`: start values for all, or a list of one mapping for each series.
-    - `batch`: the most fits to run at once; fewer take less memory.
+    - `batch`: the most fits in one run of the program, of which a CPU has one on each core; fewer take less memory.
     """
     several, method, key = _series(model, series), _method(method), _key(key)
     if not isinstance(batch, int) or batch < 1:

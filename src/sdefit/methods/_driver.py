@@ -33,6 +33,7 @@ _RANK = 1e-12  # below this share, a direction of θ moves the drift by no more 
 
 
 Follow = Callable[[SDE, Method, Pool, Any], None]
+Rows = Callable[[np.ndarray], tuple[Any, ...]]
 
 
 class Answer(eqx.Module):
@@ -99,8 +100,17 @@ class Programs:
             value = jax.device_get(compiled(*inputs))
         return Run(value, time.perf_counter() - ready, ready - begin if waits else 0.0)
 
-    def run_each(self, function: Callable[..., Any], model: SDE, method: Method, many: list[tuple[Any, ...]]) -> Run:
-        """`run` for each of many inputs of one shape, side by side on the cores of a CPU; the values are a list."""
+    def run_each(
+        self, function: Callable[..., Any], model: SDE, method: Method, rows: Rows, count: int, batch: int
+    ) -> Run:
+        """`function` of `count` rows, at most `batch` in one run of its program, every core of a CPU at a run.
+
+        `rows(index)` are the inputs of the rows so numbered. A last run that is not full repeats its first row, so
+        that it is of the same program.
+        """
+        size = min(batch, -(-count // cores()))
+        index = np.arange(-(-count // size) * size).reshape(-1, size)
+        many = [rows(np.where(some < count, some, some[0]).astype(np.int32)) for some in index]
         begin, before = time.perf_counter(), self.compilations
         compiled = self._program(function, model, method, many[0]).compiled.result()
         ready = time.perf_counter()
@@ -111,7 +121,8 @@ class Programs:
 
         with ThreadPoolExecutor(cores(), "runner") as runners:
             values = list(runners.map(one, many))
-        return Run(values, time.perf_counter() - ready, ready - begin if self.compilations > before else 0.0)
+        value = jax.tree.map(lambda *a: np.concatenate(a)[:count], *values)
+        return Run(value, time.perf_counter() - ready, ready - begin if self.compilations > before else 0.0)
 
     def _program(self, function: Callable[..., Any], model: SDE, method: Method, inputs: tuple[Any, ...]) -> _Program:
         with jax.enable_x64(True):
@@ -184,21 +195,13 @@ def _estimate_of(answer: dict[str, Any]) -> Estimate:
 
 
 def estimate_each(model: SDE, method: Method, pools: Pool, starts: np.ndarray, key: Key, batch: int) -> Run:
-    """The `Answer`s of many fits along a leading axis, at most `batch` of them at a time in one program.
+    """The `Answer`s of many fits along a leading axis; the i-th uses `jax.random.fold_in(key, i)`."""
+    pools = _arrays(pools)
 
-    The i-th fit uses `jax.random.fold_in(key, i)`. A last batch that is not full repeats its first
-    fit, so that it runs the program of the others.
-    """
-    pools, count = _arrays(pools), len(starts)
-    size = min(batch, -(-count // cores()))
-    many = []
-    for first in range(0, count, size):
-        rows = np.arange(first, first + size)
-        rows = np.where(rows < count, rows, first)
-        chunk = jax.tree.map(lambda a, rows=rows: a[rows], pools)
-        many.append((chunk, starts[rows], rows.astype(np.int32), key))
-    run = PROGRAMS.run_each(_answers, model, method, many)
-    return run._replace(value=jax.tree.map(lambda *a: np.concatenate(a)[:count], *run.value))
+    def rows(index: np.ndarray) -> tuple[Any, ...]:
+        return jax.tree.map(lambda a: a[index], pools), starts[index], index, key
+
+    return PROGRAMS.run_each(_answers, model, method, rows, len(starts), batch)
 
 
 def smooth(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> Run:

@@ -16,7 +16,7 @@ from sdefit.filtering.gaussian import Cloud, Filtered, Innovations, run_smoother
 from sdefit.filtering.moments import RULES
 from sdefit.filtering.scoring import Curved, Scored, negative_log_likelihood, score
 from sdefit.methods._base import Information, Method
-from sdefit.methods._coordinates import Coordinates, Point, root
+from sdefit.methods._coordinates import Coordinates, Levels, Point, root
 from sdefit.methods._likelihood import Likelihood, filter_pool, starts_from, step_counts
 from sdefit.result import Code, Estimate
 
@@ -164,11 +164,15 @@ class ESGF(Method):
         empty = eqx.tree_at(lambda r: (r.x, r.steps), empty, (begin, steps))
         return jax.lax.while_loop(again, advance, (jnp.array(0), empty))[1]
 
+    def spreads(self, pool: Pool) -> float | Levels:
+        """What `Coordinates.prior` expects of G and σ."""
+        return gp.noise_levels(gp.Data(pool.times, pool.values, pool.observed)) if self.weak else self.boundary
+
     def _search(
         self, where: Coordinates, pool: Pool, steps: Array, loose: Scalar, begin: Array, tolerance: float = 1e-6
     ) -> Scored:
         """The highest likelihood near each row of `begin`."""
-        spreads = gp.noise_levels(gp.Data(pool.times, pool.values, pool.observed)) if self.weak else self.boundary
+        spreads = self.spreads(pool)
 
         def fn(u) -> Curved:
             return Likelihood(where, pool, steps, self.rule)(u, loose) + where.prior(u, spreads)

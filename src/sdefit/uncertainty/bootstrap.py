@@ -78,18 +78,15 @@ def refit(
 ) -> _driver.Run:
     """The `Values` and status codes estimated from data of each source; `which` is the fit that it is near.
 
-    `pools` and `estimates` have a leading axis of fits. The i-th uses `jax.random.fold_in(key, i)`; `batch` of
-    them run at a time, in one program.
+    `pools` and `estimates` have a leading axis of fits. The i-th uses `jax.random.fold_in(key, i)`; at most `batch` of
+    them run at a time in one program.
     """
-    size = min(batch, -(-len(which) // _driver.cores()))
-    many = []
-    for begin in range(0, len(which), size):
-        index = np.arange(begin, begin + size)
-        rows = np.where(index < len(which), index, begin)
-        lanes = (which[rows].astype(np.int32), jax.tree.map(lambda a, rows=rows: a[rows], sources))
-        many.append((pools, estimates, *lanes, index.astype(np.int32), key))
-    run = _driver.PROGRAMS.run_each(_refits, model, method, many)
-    return run._replace(value=jax.tree.map(lambda *a: np.concatenate(a)[: len(which)], *run.value))
+
+    def rows(index: np.ndarray) -> tuple[Any, ...]:
+        near = which[index].astype(np.int32)
+        return pools, estimates, near, jax.tree.map(lambda a: a[index], sources), index, key
+
+    return _driver.PROGRAMS.run_each(_refits, model, method, rows, len(which), batch)
 
 
 def _refits(

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sdefit import gp
 from sdefit._types import Array
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
@@ -17,6 +16,7 @@ from sdefit.methods import _driver
 from sdefit.methods._base import Method
 from sdefit.methods._coordinates import Coordinates
 from sdefit.methods._likelihood import filter_pool, step_counts
+from sdefit.methods.esgf import ESGF
 from sdefit.result import Estimate
 
 _REACH = 3.5  # standard errors to either side
@@ -80,9 +80,7 @@ def _ends(values: np.ndarray, fall: np.ndarray, level: float) -> tuple[float, fl
 def _profile(model: SDE, method: Method, pool: Pool, theta, G, noise, first, place, shares) -> tuple[Array, Array]:
     """Values of one parameter, and the highest log-likelihood at each, with the method's own prior on G and σ."""
     where = Coordinates(model, pool, "each")
-    spreads = getattr(method, "boundary", None)
-    if spreads is None or getattr(method, "weak", False):
-        spreads = gp.noise_levels(gp.Data(pool.times, pool.values, pool.observed))
+    spreads = (method if isinstance(method, ESGF) else ESGF(weak=True)).spreads(pool)
     steps = 2 * step_counts(model, pool, theta[None])
 
     def fn(u, unit) -> Curved:
