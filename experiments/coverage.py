@@ -22,7 +22,7 @@ from sdefit import methods
 from sdefit.data import stack, standardise
 from sdefit.methods import _driver
 from sdefit.uncertainty import errors, verdict
-from sdefit.uncertainty.bootstrap import Values, finite, source_of, twice
+from sdefit.uncertainty.bootstrap import Values, finite, replicas, source_of
 from sdefit.uncertainty.intervals import BATCH, from_draws, from_errors
 from sdefit.uncertainty.quantities import Quantities
 
@@ -81,20 +81,18 @@ def run_some(setup, method, asked: argparse.Namespace, index: list[int], fits: l
     """The rows of fits by one method; `index` are their realizations."""
     pools = stack([standardise(fit.series) for fit in fits])
     estimates = jax.tree.map(lambda *a: np.stack(a), *(eqx.tree_at(lambda e: e.trace, f.estimate, {}) for f in fits))
-    sources = found = cost = None
-    if asked.draws:
-        sources, found, cost = twice(setup.model, method, pools, estimates, asked.draws, key, asked.batch)
+    made = replicas(setup.model, method, pools, estimates, asked.draws, key, asked.batch) if asked.draws else None
     covariances = _covariances(setup.model, method, pools, estimates)
     facts = {"system": setup.name, "method": asked.method, "by": method.name, "seed": asked.seed}
     facts |= {"draws": asked.draws, "level": asked.level}
-    facts |= {"fit_seconds": fits[0].seconds * len(fits), "refit_seconds": cost.seconds if cost else 0.0}
+    facts |= {"fit_seconds": fits[0].seconds * len(fits), "refit_seconds": made.seconds if made else 0.0}
     rows = []
     for i, (number, fit) in enumerate(zip(index, fits, strict=True)):
-        pick = [jax.tree.map(lambda a, i=i: a[i], v) for v in (pools, estimates, sources, found) if v is not None]
+        pool, estimate = jax.tree.map(lambda a, i=i: a[i], (pools, estimates))
         told = None if covariances is None else covariances[i]
         rows += [
             facts | {"realization": number, "status": fit.status.name} | row
-            for row in measured(setup, method, asked, told, pick)
+            for row in measured(setup, method, asked, told, pool, estimate, made.of(i) if made else None)
         ]
     return rows
 
@@ -118,18 +116,17 @@ def _informations(model, method, pools, estimates):
     return jax.vmap(lambda pool, estimate: method.information(model, pool, estimate).covariance)(pools, estimates)
 
 
-def measured(setup, method, asked, covariance, parts) -> list[dict]:
+def measured(setup, method, asked, covariance, pool, estimate, made) -> list[dict]:
     """Each quantity of one fit: its truth, its interval and its verdict."""
-    pool, estimate, *drawn = parts
     quantities = Quantities(setup.model)
     here = jax.tree.map(lambda a: a[0], source_of(*jax.tree.map(lambda a: np.asarray(a)[None], (pool, estimate))))
     truth = Values(np.array(list(setup.params.values())), setup.G, np.full(len(setup.model.states), setup.noise))
     values, true = quantities.values(here), quantities.values(truth)
     std = np.full(len(values), np.nan) if covariance is None else errors.standard_errors(quantities, covariance, here)
     failed = 0
-    if drawn:
-        lower, upper = from_draws(quantities, values, *drawn, asked.level)
-        failed = int((~finite(drawn[1])).sum())
+    if made:
+        lower, upper = from_draws(quantities, values, made, asked.level)
+        failed = int((~finite(made.found)).sum())
     else:
         lower, upper = from_errors(quantities, values, std, asked.level)
     sizes = verdict.natural_scales(setup.model, method, pool, estimate)

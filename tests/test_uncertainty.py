@@ -15,7 +15,7 @@ from sdefit.fitting import fit, load
 from sdefit.methods.esgf import ESGF
 from sdefit.methods.moments import Moments
 from sdefit.uncertainty import errors
-from sdefit.uncertainty.bootstrap import finite, paths, replica, turned_round, values_of
+from sdefit.uncertainty.bootstrap import Replicas, finite, paths, replica, turned_round, values_of
 from sdefit.uncertainty.intervals import from_draws, from_errors
 from sdefit.uncertainty.quantities import Quantities
 from sdefit.uncertainty.verdict import Evidence, judge
@@ -39,6 +39,10 @@ def lv_values(seed: int, draws: int):
     rng = np.random.default_rng(seed)
     G = np.tril(rng.uniform(0.1, 0.5, (draws, 2, 2)))
     return values_of(rng.uniform(0.5, 4, (draws, 4)), G, rng.uniform(0.05, 0.2, (draws, 2)))
+
+
+def made(sources, draws, averaged=False):
+    return Replicas(sources, draws, averaged, 0.0, 0.0)
 
 
 # --- quantities ------------------------------------------------------------------------------------------------
@@ -88,7 +92,7 @@ def test_standard_errors_follow_from_the_covariance():
 def test_ends_are_those_of_the_naive_definition():
     sources, draws = lv_values(3, 99), lv_values(4, 99)
     values = LV.values(lv_values(5, 1))[0]
-    lower, upper = from_draws(LV, values, sources, draws, 0.9)
+    lower, upper = from_draws(LV, values, made(sources, draws), 0.9)
     # Of 99 draws the 90th cuts off nine tenths of the 100 places between them.
     half = np.sort(np.abs(np.log(draws.theta[:, 2]) - np.log(sources.theta[:, 2])))[89]
     np.testing.assert_allclose([lower[2], upper[2]], values[2] * np.exp([-half, half]), rtol=1e-10)
@@ -96,11 +100,11 @@ def test_ends_are_those_of_the_naive_definition():
     missed = draws.noise[:, 1] - sources.noise[:, 1]
     half = np.sort(np.abs(missed))[89]
     values[11] = 1.9 * half
-    lower, upper = from_draws(LV, values, sources, draws, 0.9)
+    lower, upper = from_draws(LV, values, made(sources, draws), 0.9)
     np.testing.assert_allclose([lower[11], upper[11]], [max(values[11] - half, 0), values[11] + half], rtol=1e-10)
     # ... and one ten times as large as they are loses eight tenths of it.
     values[11] = 10 * half
-    lower, upper = from_draws(LV, values, sources, draws, 0.9)
+    lower, upper = from_draws(LV, values, made(sources, draws), 0.9)
     bias = 0.8 * np.median(missed)
     half = np.sort(np.abs(missed - bias))[89]
     np.testing.assert_allclose([lower[11], upper[11]], [values[11] - bias - half, values[11] - bias + half], rtol=1e-10)
@@ -111,14 +115,26 @@ def test_failed_draws_are_left_out():
     draws.theta[99:, 0] = np.nan
     more = jax.tree.map(lambda a: np.concatenate([a, a[:21]]), sources)
     values = LV.values(lv_values(5, 1))[0]
-    some, all_of_them = (from_draws(LV, values, s, jax.tree.map(lambda a, n=n: a[:n], draws), 0.9)
+    some, all_of_them = (from_draws(LV, values, made(s, jax.tree.map(lambda a, n=n: a[:n], draws)), 0.9)
                          for s, n in ((sources, 99), (more, 120)))  # fmt: skip
     np.testing.assert_array_equal(some, all_of_them)
     few = jax.tree.map(lambda a: a[:9], sources)
-    assert np.isnan(from_draws(LV, values, few, few, 0.9)).all()
+    assert np.isnan(from_draws(LV, values, made(few, few), 0.9)).all()
 
 
-def test_intervals_of_a_normal_estimator_cover_as_often_as_they_say():
+def test_sources_from_a_posterior_give_theta_its_own_tails():
+    """Of 99 draws the 5th lowest and the 5th highest cut off a twentieth each; G and σ keep their ends."""
+    sources, draws = lv_values(3, 99), lv_values(4, 99)
+    values = LV.values(lv_values(5, 1))[0]
+    lower, upper = from_draws(LV, values, made(sources, draws, averaged=True), 0.9)
+    missed = np.sort(np.log(draws.theta[:, 2]) - np.log(sources.theta[:, 2]))
+    np.testing.assert_allclose([lower[2], upper[2]], values[2] * np.exp(-missed[[94, 4]]), rtol=1e-10)
+    even = from_draws(LV, values, made(sources, draws), 0.9)
+    np.testing.assert_array_equal([lower[4:], upper[4:]], [even[0][4:], even[1][4:]])
+
+
+@pytest.mark.parametrize("averaged", [False, True])
+def test_intervals_of_a_normal_estimator_cover_as_often_as_they_say(averaged):
     """An unbiased normal estimate of `level`: 99 draws cut at the 90th distance cover 90 % exactly, on average.
 
     Over 2000 repetitions the share has a standard error of √(.09/2000) = .0067; four of them are allowed.
@@ -129,7 +145,7 @@ def test_intervals_of_a_normal_estimator_cover_as_often_as_they_say():
     for _ in range(2000):
         draws = values_of(np.hstack([rate, 0.4 * rng.standard_normal((99, 1))]), G, noise)
         values = OU.values(values_of([0.5, 0.4 * rng.standard_normal()], G[0], noise[0]))
-        lower, upper = from_draws(OU, values, sources, draws, 0.9)
+        lower, upper = from_draws(OU, values, made(sources, draws, averaged), 0.9)
         hits += lower[1] <= 0.0 <= upper[1]
     assert abs(hits / 2000 - 0.9) < 4 * 0.0067
 

@@ -126,6 +126,12 @@ def score(
     return Scored(s.x, s.at, converged, s.steps, values)
 
 
+def unsearched(x0: Float[Array, "starts params"], iterations: int) -> Scored:
+    """What `score` returns, before it has looked anywhere."""
+    s = jax.vmap(lambda x: _begin(x, iterations))(x0)
+    return Scored(s.x, s.at, s.done, s.steps, s.values)
+
+
 def _begin(x, iterations: int) -> _Search:
     """Nothing is known before the loop, and its first step stays where it is: one traced copy of the function."""
     size, dtype = x.size, x.dtype

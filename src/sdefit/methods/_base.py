@@ -1,6 +1,7 @@
 """What every method is: frozen settings with one verb, `estimate`, that is pure and vmappable."""
 
 import abc
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -13,6 +14,10 @@ from sdefit.result import Estimate
 
 if TYPE_CHECKING:
     from sdefit.methods._likelihood import Likelihood
+
+
+Found = dict[str, Any]  # arrays, in dicts alone
+Stage = Callable[[SDE, Pool, Theta, Key, Found], Found | Estimate]
 
 
 class Information(eqx.Module):
@@ -78,16 +83,22 @@ class Method(eqx.Module):
         return Review()
 
 
-class TwoHalves(Method):
-    """A method whose `estimate` is `finish` after `begin`: two programs that a single fit compiles side by side."""
+class Staged(Method):
+    """A method whose `estimate` is several programs, one after the other.
+
+    A single fit compiles them side by side: one is traced while the one before it compiles.
+    """
+
+    @abc.abstractmethod
+    def stages(self) -> tuple[Stage, ...]:
+        """The functions of (model, pool, start, key, found) that are one program each.
+
+        `found` are the arrays, in dicts alone, that the one before returned; none for the first. The last one returns
+        the `Estimate`.
+        """
 
     def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
-        return self.finish(model, pool, self.begin(model, pool, start, key))
-
-    @abc.abstractmethod
-    def begin(self, model: SDE, pool: Pool, start: Theta, key: Key) -> dict[str, Any]:
-        """The first half: arrays, in dicts alone."""
-
-    @abc.abstractmethod
-    def finish(self, model: SDE, pool: Pool, begun: dict[str, Any]) -> Estimate:
-        """The second half, from what the first one returned."""
+        found: Any = {}
+        for stage in self.stages():
+            found = stage(model, pool, start, key, found)
+        return found

@@ -2,7 +2,7 @@
 
 Start values are inputs of a program, not part of it, so changing them compiles nothing. A batch is
 the same program vmapped over its leading axis. XLA compiles in threads of its own: tracing needs Python's lock,
-compiling does not, so the second half of a fit is traced while the first one compiles.
+compiling does not, so one stage of a fit is traced while the one before it compiles.
 """
 
 import collections
@@ -22,7 +22,7 @@ import numpy as np
 from sdefit._types import Array, Bool, Float, Int, Key, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
-from sdefit.methods._base import Method, TwoHalves
+from sdefit.methods._base import Found, Method, Stage, Staged
 from sdefit.methods._kept import kept
 from sdefit.result import Code, Estimate
 
@@ -141,7 +141,7 @@ class Programs:
             return self._kept[asked]
 
     def _traced(self, function: Callable[..., Any], model: SDE, method: Method, inputs: tuple[Any, ...]) -> Any:
-        if self.folder is not None and function in _PLAIN:
+        if self.folder is not None and (isinstance(function, _Stage) or function in _PLAIN):
             found = kept(self.folder, function, model, method, inputs)
             if found is not None:
                 return found
@@ -164,21 +164,17 @@ def estimate(model: SDE, method: Method, pool: Pool, start: np.ndarray, key: Key
     if str(jax.random.key_impl(key)) != _GENERATOR:
         return PROGRAMS.run(_answer, model, method, pool, start, key)
     inputs = fields(pool), start, np.asarray(jax.random.key_data(key))
+    stages = [_Stage(i) for i in range(len(stages_of(method)))]
     begin, before = time.perf_counter(), PROGRAMS.compilations
-    if isinstance(method, TwoHalves):
-        first = PROGRAMS.start(_plain_begin, model, method, *inputs)
-        answer = PROGRAMS.start(_plain_finish, model, method, inputs[0], first)
-    else:
-        answer = PROGRAMS.start(_plain_answer, model, method, *inputs)
+    found: Any = {}
+    for stage in stages:
+        found = PROGRAMS.start(stage, model, method, *inputs, found)
     if PROGRAMS.follow is not None and PROGRAMS.compilations > before:
         with jax.enable_x64(True):
-            PROGRAMS.follow(model, method, pool, jax.eval_shape(_estimate_of, answer))
-    run = Run(None, 0.0, time.perf_counter() - begin if PROGRAMS.compilations > before else 0.0)
-    if isinstance(method, TwoHalves):
-        first = PROGRAMS.run(_plain_begin, model, method, *inputs)
-        run = _after(_after(run, first), PROGRAMS.run(_plain_finish, model, method, inputs[0], first.value))
-    else:
-        run = _after(run, PROGRAMS.run(_plain_answer, model, method, *inputs))
+            PROGRAMS.follow(model, method, pool, jax.eval_shape(_estimate_of, found))
+    run = Run({}, 0.0, time.perf_counter() - begin if PROGRAMS.compilations > before else 0.0)
+    for stage in stages:
+        run = _after(run, PROGRAMS.run(stage, model, method, *inputs, run.value))
     with jax.enable_x64(True):
         arrays = jax.tree.map(jnp.asarray, run.value)
         answer = Answer(**(arrays | {"estimate": _estimate_of(arrays)}))
@@ -241,28 +237,29 @@ def each(one: Callable[..., Any], *rows: Any) -> Any:
     return jax.vmap(one)(*rows)
 
 
-@plain
-def _plain_answer(model: SDE, method: Method, pool: dict[str, Any], start: Theta, bits: Array) -> dict[str, Any]:
-    """An `Answer` in plain dicts, from a pool in one and a key in bits: a program that can be kept on disk."""
-    whole = Pool(**pool)
-    return _in_dicts(model, whole, method.estimate(model, whole, start, _key_of(bits)))
+@dataclasses.dataclass(frozen=True)
+class _Stage:
+    """One stage of a method as a program that can be kept on disk: a pool in a dict, a key in bits, dicts alone."""
+
+    number: int
+
+    @property
+    def __name__(self) -> str:
+        return f"stage {self.number}"
+
+    def __call__(
+        self, model: SDE, method: Method, pool: dict[str, Any], start: Theta, bits: Array, found: Found
+    ) -> Found:
+        whole, key = Pool(**pool), jax.random.wrap_key_data(bits, impl=_GENERATOR)
+        told = stages_of(method)[self.number](model, whole, start, key, found)
+        return _in_dicts(model, whole, told) if isinstance(told, Estimate) else told
 
 
-@plain
-def _plain_begin(model: SDE, method: TwoHalves, pool: dict[str, Any], start: Theta, bits: Array) -> dict[str, Any]:
-    """The first half of `_plain_answer`."""
-    return method.begin(model, Pool(**pool), start, _key_of(bits))
-
-
-@plain
-def _plain_finish(model: SDE, method: TwoHalves, pool: dict[str, Any], begun: dict[str, Any]) -> dict[str, Any]:
-    """The second half of `_plain_answer`."""
-    whole = Pool(**pool)
-    return _in_dicts(model, whole, method.finish(model, whole, begun))
-
-
-def _key_of(bits: Array) -> Key:
-    return jax.random.wrap_key_data(bits, impl=_GENERATOR)
+def stages_of(method: Method) -> tuple[Stage, ...]:
+    """The stages of a method; one alone for a method that has none."""
+    if isinstance(method, Staged):
+        return method.stages()
+    return (lambda model, pool, start, key, found: method.estimate(model, pool, start, key),)
 
 
 def _in_dicts(model: SDE, pool: Pool, found: Estimate) -> dict[str, Any]:

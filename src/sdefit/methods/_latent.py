@@ -16,14 +16,14 @@ from sdefit.dynamics.parameters import Bounds
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
 from sdefit.matching import means
-from sdefit.methods._base import TwoHalves
+from sdefit.methods._base import Found, Staged
 
 PathDrift = Callable[[Float[Array, "series times state"], Theta], Float[Array, "series times state"]]
 
 _KEPT = 16  # derivative samples kept for figures
 
 
-class LatentSettings(TwoHalves):
+class LatentSettings(Staged):
     """The settings every matching method has."""
 
     kernel: eqx.AbstractVar[str]
@@ -154,15 +154,12 @@ def data_with_midpoints(pool: Pool) -> gp.Data:
 
 
 class Latent(eqx.Module):
-    """The latent process at its evidence's maximum, prepared for drawing, and the first draws of both roads.
+    """The latent process, prepared for drawing, and the first draws of both roads.
 
     `rows` has midpoints where a refit is to follow: it follows the path between observations too. The roads keep every
     `step`-th row, the observations alone.
     """
 
-    u: Float[Array, "coordinates"]  # of the evidence
-    evidence: Scalar
-    converged: Bool[Array, ""]
     prepared: gp.Conditional
     rows: gp.Data
     path: Float[Array, "series rows state"]
@@ -175,11 +172,18 @@ class Latent(eqx.Module):
         return draw_roads(self.prepared, self.roads.rate, self.rows, samples, key).every(self.step)
 
 
-def fit_latent(settings: LatentSettings, model: SDE, pool: Pool, key: Key) -> Latent:
-    """φ, σ and G by maximum evidence, and draws from there."""
+def fit_latent(settings: LatentSettings, model: SDE, pool: Pool) -> Found:
+    """φ, σ and G by maximum evidence: their coordinates, the evidence there, and whether the search converged."""
+    data = data_of(pool)
+    levels, evidence = gp.noise_levels(data), evidence_of(settings, model, pool)
+    found = gp.fit_evidence(evidence, data, levels, settings.evidence_starts, settings.iterations)
+    return {"u": found.x, "evidence": -found.value, "converged": found.converged}
+
+
+def latent_at(settings: LatentSettings, model: SDE, pool: Pool, u: Float[Array, "coordinates"], key: Key) -> Latent:
+    """The latent process at these coordinates of its evidence, and draws from it."""
     evidence, data = evidence_of(settings, model, pool), data_of(pool)
-    found = gp.fit_evidence(evidence, data, gp.noise_levels(data), settings.evidence_starts, settings.iterations)
-    hyper = evidence.hyper(found.x)
+    hyper = evidence.hyper(u)
     rows, step = (data_with_midpoints(pool), 2) if settings.passes else (data, 1)
     prepared = jax.vmap(evidence.solver.condition, in_axes=(None, 0))(hyper, rows)
     fine = draw_roads(prepared, hyper.rate, rows, settings.samples, key)
@@ -189,7 +193,7 @@ def fit_latent(settings: LatentSettings, model: SDE, pool: Pool, key: Key) -> La
     # where the evidence gives all to o: z then hardly moves. Rows without observations count as 0 in all such means.
     pull = 0.5 * jnp.sum(hyper.G**2, axis=1)
     speed = jnp.hypot(rms(roads.slopes()), rms(jnp.where(roads.weight[..., None], pull[None, None, :], 0.0)))
-    return Latent(found.x, -found.value, found.converged, prepared, rows, path, roads, speed, step)
+    return Latent(prepared, rows, path, roads, speed, step)
 
 
 def draw_roads(prepared: gp.Conditional, rate: Scalar, data: gp.Data, samples: int, key: Key) -> Roads:

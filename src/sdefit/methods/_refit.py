@@ -3,6 +3,7 @@
 The drift enters in integrated form; G, σ and θ are found again along a path that is found again too.
 """
 
+import abc
 import dataclasses
 from typing import Any
 
@@ -16,8 +17,16 @@ from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.gp import weak
 from sdefit.gp.evidence import noise_prior
-from sdefit.methods._base import Information
-from sdefit.methods._latent import LatentSettings, Roads, data_of, data_with_midpoints, evidence_of, path_drift
+from sdefit.methods._base import Found, Information, Stage
+from sdefit.methods._latent import (
+    LatentSettings,
+    Roads,
+    data_of,
+    data_with_midpoints,
+    evidence_of,
+    fit_latent,
+    path_drift,
+)
 from sdefit.optimise import minimise
 from sdefit.result import Code, Estimate
 
@@ -26,8 +35,8 @@ _REST = 0.3  # θ rests when a pass moves it by less, in standard errors
 _MORE = 4  # times as many passes as were asked for are the most
 
 
-class Begun(eqx.Module):
-    """A matching method between its two halves: θ is matched, the refit is to come."""
+class Matched(eqx.Module):
+    """A matching method before its last stage: θ is matched, the refit is to come."""
 
     latent: Float[Array, "coordinates"]
     evidence: Scalar
@@ -42,22 +51,32 @@ class Begun(eqx.Module):
     alive: Bool[Array, ""]
     trace: dict[str, Array]
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> Found:
         """The same in dicts alone."""
         return vars(self) | {"few": dict(vars(self.few))}
 
     @classmethod
-    def of(cls, plain: dict[str, Any]) -> "Begun":
+    def of(cls, plain: Found) -> "Matched":
         fields: dict[str, Any] = plain | {"few": Roads(**plain["few"])}
         return cls(**fields)
 
 
 class Matching(LatentSettings):
-    """A method that matches θ in its first half; what follows is the same for all of them."""
+    """A method of three stages: the latent process, the matching of θ, and the refit. Only the second is its own."""
 
-    def finish(self, model: SDE, pool: Pool, begun: dict[str, Any]) -> Estimate:
+    def stages(self) -> tuple[Stage, ...]:
+        return self._latent, self.match, self._refit
+
+    @abc.abstractmethod
+    def match(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Found) -> Found:
+        """`Matched.plain()`, from what `fit_latent` found."""
+
+    def _latent(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Found) -> Found:
+        return fit_latent(self, model, pool)
+
+    def _refit(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Found) -> Estimate:
         """The refit, where the settings ask for one, and all that is told of the way there."""
-        half = Begun.of(begun)
+        half = Matched.of(found)
         evidence, drift = evidence_of(self, model, pool), path_drift(model, pool, pool.times)
         if self.passes:
             best = _refine(model, pool, evidence, half.latent, half.path, half.near, half.scales, self.passes)

@@ -1,7 +1,7 @@
 """AReS: θ by a game in which a Wasserstein critic learns to tell two distributions of ż apart."""
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -12,6 +12,7 @@ from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
 from sdefit.matching import critic
+from sdefit.methods._base import Found
 from sdefit.methods._latent import (
     Latent,
     PathDrift,
@@ -20,12 +21,12 @@ from sdefit.methods._latent import (
     believed,
     check_free,
     check_settings,
-    fit_latent,
+    latent_at,
     path_drift,
     scales_of,
     warm_start,
 )
-from sdefit.methods._refit import Begun, Matching
+from sdefit.methods._refit import Matched, Matching
 
 
 class AReS(Matching):
@@ -114,10 +115,9 @@ class AReS(Matching):
     def check(self, model: SDE, pool: Pool) -> None:
         check_free("AReS", model)
 
-    def begin(self, model: SDE, pool: Pool, start: Theta, key: Key) -> dict[str, Any]:
-        """The latent process and the matching."""
+    def match(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Found) -> Found:
         draw_key, start_key, fresh_key, game_key = jax.random.split(key, 4)
-        latent = fit_latent(self, model, pool, draw_key)
+        latent = latent_at(self, model, pool, found["u"], draw_key)
         drift, roads = path_drift(model, pool, pool.times), latent.roads
         bank = _Bank.of(roads, self.batch)
         if self.fresh:
@@ -128,9 +128,9 @@ class AReS(Matching):
             board = self._board(bank, roads, drift, warm)
         game = self._play(board, roads, warm, game_key)
         theta = warm.theta(game.theta)
-        return Begun(
-            latent=latent.u,
-            evidence=latent.evidence,
+        return Matched(
+            latent=found["u"],
+            evidence=found["evidence"],
             path=latent.path,
             begin=warm.begin,
             theta=theta,
@@ -138,7 +138,7 @@ class AReS(Matching):
             scales=warm.scales,
             few=roads.few(),
             matched=game.converged,
-            converged=latent.converged & game.converged,
+            converged=found["converged"] & game.converged,
             alive=game.alive,
             trace={"loss": game.distances, "theta": jax.vmap(warm.theta)(game.path), "restarts": game.restarts},
         ).plain()

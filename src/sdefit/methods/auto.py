@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sdefit._types import Array, Key, Theta
+from sdefit._types import Array, Key
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
-from sdefit.methods._base import Information, Method, Review
+from sdefit.methods._base import Information, Review, Stage, Staged
 from sdefit.methods._likelihood import Likelihood
 from sdefit.methods.esgf import ESGF
 from sdefit.methods.mars import MaRS
@@ -22,7 +22,7 @@ _HEAVY = 3.0  # excess kurtosis of the prediction errors that no Gaussian belief
 _SIGMAS = 6.0  # and by how many standard errors it must differ from 0
 
 
-class Auto(Method):
+class Auto(Staged):
     """Matching where the likelihood is hard to climb, the likelihood where matching is not efficient.
 
     1. Start: θ that matches the increments of the data with the integral of the drift, over three different spans;
@@ -53,8 +53,8 @@ class Auto(Method):
         """Refuse what the filter refuses."""
         self._finish().check(model, pool)
 
-    def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
-        return self._finish().estimate(model, pool, start, key)
+    def stages(self) -> tuple[Stage, ...]:
+        return self._finish().stages()
 
     def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
         return self._finish().smooth(model, pool, estimate)

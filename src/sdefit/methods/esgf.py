@@ -12,10 +12,10 @@ from sdefit._types import Array, Float, Int, Key, Scalar, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
-from sdefit.filtering.gaussian import Cloud, Filtered, Innovations, run_smoother
+from sdefit.filtering.gaussian import Cloud, Innovations, run_smoother
 from sdefit.filtering.moments import RULES
-from sdefit.filtering.scoring import Curved, Scored, negative_log_likelihood, score
-from sdefit.methods._base import Information, Method
+from sdefit.filtering.scoring import Curved, Scored, negative_log_likelihood, score, unsearched
+from sdefit.methods._base import Found, Information, Stage, Staged
 from sdefit.methods._coordinates import Coordinates, Levels, Point, root
 from sdefit.methods._likelihood import Likelihood, filter_pool, starts_from, step_counts
 from sdefit.result import Code, Estimate
@@ -27,7 +27,7 @@ _ROUNDS = 2  # of halving all steps
 _LADDER = (0.1, 0.01, 0.0)
 
 
-class ESGF(Method):
+class ESGF(Staged):
     """Maximum likelihood by a continuous-discrete Gaussian filter (extended or sigma-point).
 
     **Arguments**
@@ -73,32 +73,40 @@ class ESGF(Method):
         if model.diffusion == "none" and self.noise == "none":
             raise ModelError("ESGF(noise='none') needs a model with diffusion: an ODE without noise explains no data")
 
-    def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
-        where = Coordinates(model, pool, self.noise)
-        begin, steps = starts_from(where, pool, start, self.starts, key)
-        found = self._rounds(where, pool, begin, steps)
-        smooth = jax.vmap(run_smoother)(found.filtered)
-        point = where.point(where.natural(found.fit.x))
-        excess, told = _kurtosis(found.filtered.new)
-        hyper = {
-            "coordinates": found.fit.x,
-            "first": point.first,
-            "halving": found.halving,
-            "steps": found.steps,
-            "values": -found.values,
-            "kurtosis": excess,
-            "errors": told,
-        }
+    def stages(self) -> tuple[Stage, ...]:
+        return self._begin, self._climb, self._tell
+
+    def _begin(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Found) -> Found:
+        """Where the searches begin, and the steps of the filter there."""
+        begin, steps = starts_from(Coordinates(model, pool, self.noise), pool, start, self.starts, key)
+        return {"begin": begin, "steps": steps}
+
+    def _climb(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Found) -> Found:
+        """The searches, with steps short enough that halving them changes little."""
+        last = self._rounds(Coordinates(model, pool, self.noise), pool, found["begin"], found["steps"])
+        values = last.values
+        best: Scored = jax.tree.map(lambda a: a[jnp.argmin(values)], last.fits)
+        hyper = {"coordinates": best.x, "curvature": best.at.curvature, "values": -values}
+        hyper |= {"halving": last.halving, "steps": last.steps}
+        return {"hyper": hyper, "converged": best.converged, "climb": -best.values}
+
+    def _tell(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Found) -> Estimate:
+        """The estimate at the best point, with its path."""
+        hyper, where = found["hyper"], Coordinates(model, pool, self.noise)
+        point = where.point(where.natural(hyper["coordinates"]))
+        total, filtered = filter_pool(model, pool, point, hyper["steps"], self.rule)
+        smooth = jax.vmap(run_smoother)(filtered)
+        excess, told = _kurtosis(filtered.new)
         return Estimate(
             theta=point.theta,
             G=root(point.Q),
             noise=jnp.sqrt(point.variance),
             mean=smooth.mean,
             std=_std(smooth),
-            objective=found.total,
-            code=jnp.where(found.fit.converged, Code.OK, Code.NOT_CONVERGED),
-            hyper=hyper,
-            trace={"log_likelihood": -found.fit.values},
+            objective=total,
+            code=jnp.where(found["converged"], Code.OK, Code.NOT_CONVERGED),
+            hyper=hyper | {"first": point.first, "kurtosis": excess, "errors": told},
+            trace={"log_likelihood": found["climb"]},
         )
 
     def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
@@ -135,34 +143,27 @@ class ESGF(Method):
         """What the estimate is the maximum of."""
         return Likelihood(Coordinates(model, pool, self.noise), pool, estimate.hyper["steps"], self.rule)
 
-    def _rounds(self, where: Coordinates, pool: Pool, begin: Float[Array, "starts coordinates"], steps) -> "_Found":
-        """The best of all searches, with steps short enough that halving them changes little."""
-
-        @jax.jit  # so that it is traced once, though its shapes are asked for first
-        def once(x, steps, loose) -> _Found:
-            fits = self._search(where, pool, steps, loose, x)
-            values = jnp.where(jnp.isfinite(fits.at.value), fits.at.value, jnp.inf)
-            fit: Scored = jax.tree.map(lambda a: a[jnp.argmin(values)], fits)
-            point = where.point(where.natural(fit.x), loose)
-            both = jax.vmap(lambda n: filter_pool(where.model, pool, point, n * steps, self.rule))(jnp.array([1, 2]))
-            total, filtered = jax.tree.map(lambda a: a[0], both)
-            return _Found(fits.x, steps, fit, values, total, both[0][1] - total, filtered)
-
+    def _rounds(self, where: Coordinates, pool: Pool, begin: Float[Array, "starts coordinates"], steps) -> "_Round":
+        """All searches, with steps short enough that halving them changes little."""
         ladder = jnp.array(_LADDER if where.model.diffusion == "none" else _LADDER[-1:])
 
-        def again(state):
-            count, found = state
-            rough = (count < ladder.size + _ROUNDS) & (jnp.abs(found.halving) > _HALVING)
-            return (count < ladder.size) | rough
+        def again(last: _Round):
+            rough = (last.count < ladder.size + _ROUNDS) & (jnp.abs(last.halving) > _HALVING)
+            return (last.count < ladder.size) | rough
 
-        def advance(state):
-            count, found = state
-            steps = jnp.where(count < ladder.size, 1, 2) * found.steps
-            return count + 1, once(found.x, steps, ladder[jnp.minimum(count, ladder.size - 1)])
+        def advance(last: _Round) -> _Round:
+            steps = jnp.where(last.count < ladder.size, 1, 2) * last.steps
+            loose = ladder[jnp.minimum(last.count, ladder.size - 1)]
+            fits = self._search(where, pool, steps, loose, last.fits.x)
+            new = _Round(last.count + 1, steps, fits, last.halving)
+            point = where.point(where.natural(fits.x[jnp.argmin(new.values)]), loose)
+            total = jax.vmap(lambda n: filter_pool(where.model, pool, point, n * steps, self.rule)[0])(
+                jnp.array([1, 2])
+            )
+            return eqx.tree_at(lambda r: r.halving, new, total[1] - total[0])
 
-        empty = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(once, begin, steps, ladder[0]))
-        empty = eqx.tree_at(lambda r: (r.x, r.steps), empty, (begin, steps))
-        return jax.lax.while_loop(again, advance, (jnp.array(0), empty))[1]
+        first = _Round(jnp.array(0), steps, unsearched(begin, self.iterations), jnp.zeros(()))
+        return jax.lax.while_loop(again, advance, first)
 
     def spreads(self, pool: Pool) -> float | Levels:
         """What `Coordinates.prior` expects of G and σ."""
@@ -180,16 +181,18 @@ class ESGF(Method):
         return score(fn, begin, longest=where.longest, iterations=self.iterations, tolerance=tolerance)
 
 
-class _Found(eqx.Module):
-    """All searches with steps of one length."""
+class _Round(eqx.Module):
+    """All searches with steps of one length, and how much halving these changes the best log-likelihood."""
 
-    x: Float[Array, "starts coordinates"]
+    count: Int[Array, ""]
     steps: Int[Array, "series times"]
-    fit: Scored
-    values: Float[Array, "starts"]
-    total: Scalar
+    fits: Scored
     halving: Scalar
-    filtered: Filtered
+
+    @property
+    def values(self) -> Float[Array, "starts"]:
+        """Where each search ended; infinite for one that ended in no number."""
+        return jnp.where(jnp.isfinite(self.fits.at.value), self.fits.at.value, jnp.inf)
 
 
 def observed_information(where: Coordinates, pool: Pool, u: Array, steps: Array, rule: str) -> Information:

@@ -1,6 +1,6 @@
 """MaRS: θ by making two distributions of ż agree in maximum mean discrepancy."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -11,18 +11,19 @@ from sdefit._types import Array, Bool, Key, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.matching import mmd
+from sdefit.methods._base import Found
 from sdefit.methods._latent import (
     Latent,
     PathDrift,
     believed,
     check_free,
     check_settings,
-    fit_latent,
+    latent_at,
     path_drift,
     scales_of,
     warm_start,
 )
-from sdefit.methods._refit import Begun, Matching
+from sdefit.methods._refit import Matched, Matching
 from sdefit.optimise import minimise
 
 
@@ -84,15 +85,14 @@ class MaRS(Matching):
     def check(self, model: SDE, pool: Pool) -> None:
         check_free("MaRS", model)
 
-    def begin(self, model: SDE, pool: Pool, start: Theta, key: Key) -> dict[str, Any]:
-        """The latent process and the matching."""
+    def match(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Found) -> Found:
         draw_key, start_key = jax.random.split(key)
-        latent = fit_latent(self, model, pool, draw_key)
+        latent = latent_at(self, model, pool, found["u"], draw_key)
         match = self._match_fresh if self.adam_steps else self._match
         matched = match(model, latent, path_drift(model, pool, pool.times), start, start_key)
-        return Begun(
-            latent=latent.u,
-            evidence=latent.evidence,
+        return Matched(
+            latent=found["u"],
+            evidence=found["evidence"],
             path=latent.path,
             begin=matched.begin,
             theta=matched.theta,
@@ -100,12 +100,12 @@ class MaRS(Matching):
             scales=matched.scales,
             few=latent.roads.few(),
             matched=matched.converged,
-            converged=latent.converged,
+            converged=found["converged"],
             alive=jnp.array(True),
             trace={"loss": matched.losses},
         ).plain()
 
-    def _match(self, model: SDE, latent: Latent, drift: PathDrift, start: Theta, key: Key) -> "_Matched":
+    def _match(self, model: SDE, latent: Latent, drift: PathDrift, start: Theta, key: Key) -> "_Met":
         """θ at which the two roads agree: in their means first, then in MMD, with the draws held fixed."""
         roads = latent.roads
         warm = warm_start(model, roads, latent.speed, drift, start, self.starts, key)
@@ -120,9 +120,9 @@ class MaRS(Matching):
         found = minimise(loss, zero, iterations=self.iterations, tolerance=1e-4)
         theta = warm.theta(found.x)
         near = believed(roads, drift, theta, warm.by_steps)
-        return _Matched(warm.begin, theta, near, warm.scales, found.values / self.samples, found.converged)
+        return _Met(warm.begin, theta, near, warm.scales, found.values / self.samples, found.converged)
 
-    def _match_fresh(self, model: SDE, latent: Latent, drift: PathDrift, start: Theta, key: Key) -> "_Matched":
+    def _match_fresh(self, model: SDE, latent: Latent, drift: PathDrift, start: Theta, key: Key) -> "_Met":
         """θ by Adam on MMD², every batch of both roads drawn anew: Algorithm 3 of the paper."""
         roads = latent.roads
         scales = scales_of(drift, jnp.mean(roads.x, axis=0), latent.speed, roads.weight, len(model.free))
@@ -148,10 +148,10 @@ class MaRS(Matching):
         keys = jax.random.split(batch_key, self.adam_steps)
         (u, _), losses = jax.lax.scan(step, (u, adam.init(u)), keys)
         theta = model.bounds.constrain(u)
-        return _Matched(begin, theta, theta, scales, losses, jnp.all(jnp.isfinite(u)))
+        return _Met(begin, theta, theta, scales, losses, jnp.all(jnp.isfinite(u)))
 
 
-class _Matched(eqx.Module):
+class _Met(eqx.Module):
     """Where matching began and ended, the natural scales of θ, and the loss on the way."""
 
     begin: Theta

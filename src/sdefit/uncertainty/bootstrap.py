@@ -1,6 +1,8 @@
 """Data simulated from a fit and fitted again, many at a time: what the estimates would be in a repetition."""
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,6 +17,7 @@ from sdefit.methods import _driver
 from sdefit.methods._base import Method
 from sdefit.methods._likelihood import step_counts
 from sdefit.result import Estimate
+from sdefit.uncertainty.importance import possible
 
 # Simulation steps for each step of the filter: the drift's slope times a step is then at most an eighth, where the
 # scheme of order 1.5 errs by far less than data tell.
@@ -36,34 +39,84 @@ def values_of(theta: Any, G: Any, noise: Any) -> Values:
     return Values(**parts)
 
 
-def twice(
-    model: SDE, method: Method, pools: Pool, estimates: Estimate, draws: int, key: Key, batch: int
-) -> tuple[Values, Values, _driver.Run]:
-    """Sources of data near each fit, the `Values` estimated from one set of data of each, and the cost.
+class Replicas(NamedTuple):
+    """Sources of data near each fit, what was estimated from one set of data of each, and what that took.
 
-    The first half of the draws simulates from the fit itself. What its estimates of G and σ miss by, turned round,
-    gives the sources of the second half: noises that the data leave possible, less the estimator's own bias. So
-    the second half sees how far estimates fall from the truth when the noises are not known. (With a G too small by
-    its bias, as where σ takes up some of the noise, intervals from the first half alone are too short.) `pools`
-    and `estimates` have a leading axis of fits; so have the answers, and then one of the second half's draws.
+    `sources` and `found` have a leading axis of fits, then one of draws. `averaged`: whether the sources are draws from
+    a posterior.
     """
-    fits, half = len(estimates.theta), draws // 2
-    own, which = source_of(pools, estimates), np.repeat(np.arange(fits), half)
+
+    sources: Values
+    found: Values
+    averaged: bool
+    seconds: float
+    compile_seconds: float
+
+    def of(self, i: int) -> "Replicas":
+        """Those of one fit."""
+        sources, found = jax.tree.map(lambda a: a[i], (self.sources, self.found))
+        return self._replace(sources=sources, found=found)
+
+
+def replicas(
+    model: SDE, method: Method, pools: Pool, estimates: Estimate, draws: int, key: Key, batch: int
+) -> Replicas:
+    """Data of sources near each fit, fitted again; `pools` and `estimates` have a leading axis of fits.
+
+    A source is one that the data leave possible, since the truth need not be what was found: with a G too small, as
+    where σ takes up some of the noise, intervals would be too short. For a method with a likelihood the sources are
+    draws from its posterior. For others the first half of the draws simulates from the fit itself, and what its
+    estimates of G and σ miss by, turned round, gives the sources of the second. θ is then the fit's: turned round it
+    may be one whose paths blow up, and how far estimates of θ fall depends more on how strong the noises are.
+    """
     keys = jax.random.split(key)
-    here = jax.tree.map(lambda a: a[which], own)
-    first = refit(model, method, pools, estimates, which, here, keys[0], batch)
-    sources = turned_round(here, first.value[0])
-    second = refit(model, method, pools, estimates, which, sources, keys[1], batch)
-    cost = first._replace(
-        value=None,
-        seconds=first.seconds + second.seconds,
-        compile_seconds=first.compile_seconds + second.compile_seconds,
-    )
+    averaged = type(method).likelihood is not Method.likelihood
+    near = _from_posterior if averaged else _from_first_half
+    which, sources, before = near(model, method, pools, estimates, draws, keys[0], batch)
+    run = refit(model, method, pools, estimates, which, sources, keys[1], batch)
 
     def apart(values: Values) -> Values:
-        return jax.tree.map(lambda a: a.reshape(fits, half, *a.shape[1:]), values)
+        return jax.tree.map(lambda a: a.reshape(len(estimates.theta), -1, *a.shape[1:]), values)
 
-    return apart(sources), apart(second.value[0]), cost
+    seconds, compile_seconds = before.seconds + run.seconds, before.compile_seconds + run.compile_seconds
+    return Replicas(apart(sources), apart(run.value[0]), averaged, seconds, compile_seconds)
+
+
+Sources = tuple[np.ndarray, Values, _driver.Run]  # the fit that each is near, the sources, and what they cost
+
+
+def _from_first_half(model, method, pools: Pool, estimates: Estimate, draws: int, key: Key, batch: int) -> Sources:
+    """Half as many sources as `draws`, from estimates of data of the fits themselves."""
+    which = np.repeat(np.arange(len(estimates.theta)), draws // 2)
+    here = jax.tree.map(lambda a: a[which], source_of(pools, estimates))
+    first = refit(model, method, pools, estimates, which, here, key, batch)
+    return which, turned_round(here, first.value[0]), first
+
+
+def _from_posterior(model, method, pools: Pool, estimates: Estimate, draws: int, key: Key, batch: int) -> Sources:
+    """As many sources as `draws`."""
+    fits = len(estimates.theta)
+
+    def rows(index: np.ndarray) -> tuple[Any, ...]:
+        return *jax.tree.map(lambda a: a[index], (pools, estimates)), index, key
+
+    run = _driver.PROGRAMS.run_each(_possible(draws), model, method, rows, fits, batch)
+    which = np.repeat(np.arange(fits), draws)
+    return which, values_of(*(a.reshape(-1, *a.shape[2:]) for a in run.value)), run
+
+
+@functools.cache
+def _possible(draws: int) -> Callable[..., Any]:
+    """The program of so many draws from the posterior of each of many fits, in the user's units."""
+
+    def program(model: SDE, method: Method, pools: Pool, estimates: Estimate, index: Array, key: Key):
+        def one(pool, estimate, i):
+            theta, G, noise = possible(model, method, pool, estimate, draws, jax.random.fold_in(key, i))
+            return theta, jax.vmap(pool.diffusion_out)(G), pool.spread_out(noise)
+
+        return _driver.each(one, pools, estimates, index)
+
+    return program
 
 
 def refit(
@@ -118,8 +171,7 @@ def turned_round(here: Values, found: Values) -> Values:
     Far means by a factor for G, which may be known no better than to one: from G to G*, and so from G G*⁻¹ G to G. σ
     counts by differences, up to its sign, which no data see.
 
-    θ stays: how far its estimates fall depends on where it is much less than on how strong the noises are, and θ
-    turned round may be one whose paths blow up. A draw that failed leaves its source where it was.
+    A draw that failed leaves its source where it was.
     """
     failed = ~finite(found)
     noise = np.where(failed[:, None], here.noise, np.abs(2 * here.noise - found.noise))

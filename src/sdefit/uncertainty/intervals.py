@@ -15,7 +15,7 @@ from sdefit.errors import InputError
 from sdefit.methods._base import Method
 from sdefit.result import Estimate
 from sdefit.uncertainty import errors
-from sdefit.uncertainty.bootstrap import Values, finite, source_of, twice
+from sdefit.uncertainty.bootstrap import Replicas, finite, replicas, source_of
 from sdefit.uncertainty.quantities import Quantities
 from sdefit.uncertainty.verdict import Evidence, judge, natural_scales, starts_sentence
 
@@ -112,10 +112,12 @@ def intervals(
     ends = from_errors(quantities, values, std, level)
     failed, cost = 0, {"seconds": 0.0, "compile_seconds": 0.0}
     if draws and key is not None:
-        sources, found, run = twice(model, method, *_one_of_many(pool, estimate), draws, key, batch)
-        sources, found = (jax.tree.map(lambda a: a[0], one) for one in (sources, found))
-        ends = from_draws(quantities, values, sources, found, level)
-        failed, cost = int(np.sum(~finite(found))), {"seconds": run.seconds, "compile_seconds": run.compile_seconds}
+        made = replicas(model, method, *_one_of_many(pool, estimate), draws, key, batch).of(0)
+        ends = from_draws(quantities, values, made, level)
+        failed, cost = (
+            int(np.sum(~finite(made.found))),
+            {"seconds": made.seconds, "compile_seconds": made.compile_seconds},
+        )
     sizes = natural_scales(model, method, pool, estimate)
     verdict = judge(quantities, Evidence(values, *ends, level, sizes, None if told is None else told.value))
     return Intervals(
@@ -146,21 +148,27 @@ def from_errors(
 
 
 def from_draws(
-    quantities: Quantities, values: np.ndarray, sources: Values, found: Values, level: float
+    quantities: Quantities, values: np.ndarray, made: Replicas, level: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of intervals from how far estimates fell from the sources of their data, in each quantity's coordinate."""
-    kept = finite(found)
+    """Ends of intervals from how far one fit's replicas fell from their sources, in each quantity's coordinate."""
+    kept = finite(made.found)
     if kept.sum() < 10:
         unknown = np.full(len(values), np.nan)
         return unknown, unknown
-    pair = [quantities.coordinates(quantities.values(one))[kept] for one in (found, sources)]
+    pair = [quantities.coordinates(quantities.values(one))[kept] for one in (made.found, made.sources)]
     missed, at = pair[0] - pair[1], quantities.coordinates(values)
     # Ends as far below as above err less than quantiles of either side do (Hall 1988), and are not moved by the bias of
     # a quantity that is hardly told, which depends on where the truth is. Only for a spread well off 0 is it taken off.
     share = np.where(quantities.scales, 1 - 2 * _reach(missed, level) / np.maximum(at, 1e-300), 0.0)
     bias = np.maximum(share, 0.0) * np.median(missed, axis=0)
     half = _reach(missed - bias, level)
-    ends = quantities.back(at - bias - half), quantities.back(at - bias + half)
+    low, high = at - bias - half, at - bias + half
+    if made.averaged:
+        # Averaged over all that may be true, what θ misses by is what it missed by here: its quantiles are the ends.
+        size = len(quantities.model.free)
+        tails = np.quantile(missed[:, :size], [0.5 + level / 2, 0.5 - level / 2], axis=0, method="weibull")
+        low[:size], high[:size] = at[:size] - tails
+    ends = quantities.back(low), quantities.back(high)
     return np.minimum(*ends), np.maximum(*ends)
 
 
