@@ -155,6 +155,7 @@ def test_smoothing_at_the_observation_times_repeats_the_estimate():
     np.testing.assert_allclose(std, found.std, atol=1e-4)
 
 
+@pytest.mark.long
 def test_missing_values_cost_precision_not_the_fit():
     t, y = lv_path(0)
     y = np.where(np.random.default_rng(5).uniform(size=y.shape) < 0.3, np.nan, y)

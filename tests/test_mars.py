@@ -197,6 +197,7 @@ def test_clock_bounds_negative_values_and_pooling_at_once():
     assert abs(found.G[0, 0] - 0.3) < 5 * limit[2]
 
 
+@pytest.mark.long
 def test_rows_without_values_before_the_first_one_say_nothing():
     """The first values of a relaxation lost: the estimate is that of the rows that were kept."""
     one = ou_series(1)
@@ -207,6 +208,7 @@ def test_rows_without_values_before_the_first_one_say_nothing():
     np.testing.assert_allclose(numbers(lost)[:3], numbers(cut)[:3], rtol=0.01)
 
 
+@pytest.mark.long
 def test_two_wells_seen_from_ten_series():
     """The latent process takes the whole of ten pooled series for noise, and matching is left without slopes."""
     setup = systems.get("dw")

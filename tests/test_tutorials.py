@@ -3,9 +3,9 @@
 A page shows the table of intervals that it printed when it was written. Here it is run again, and each number is
 compared with the one shown, on the scale of the interval itself. The key is the same, so only rounding, another
 processor or another release of JAX can move a number, by way of where a search stops: an estimate may move by a
-twentieth of the interval's width. Its ends are 5 % quantiles of the draws. For n = 100 and normal errors the standard error
-of one is sqrt(0.05 * 0.95 / 100) / 0.103 = 0.21 standard deviations, 0.064 widths of a 90 % interval; twice that is
-allowed: some draws may end elsewhere, not all of them.
+twentieth of the interval's width. Its ends are 5 % quantiles of the draws. For n = 100 and normal errors the standard
+error of one is sqrt(0.05 * 0.95 / 100) / 0.103 = 0.21 standard deviations, 0.064 widths of a 90 % interval; twice that
+is allowed: some draws may end elsewhere, not all of them.
 """
 
 import csv

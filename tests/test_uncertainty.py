@@ -10,6 +10,8 @@ import pytest
 from contract import KEY, ou_series, relaxing
 from sdefit.data import standardise
 from sdefit.dynamics import systems
+from sdefit.dynamics.equations import equations
+from sdefit.dynamics.parameters import fixed
 from sdefit.errors import InputError, ModelError
 from sdefit.fitting import fit, load
 from sdefit.methods.esgf import ESGF
@@ -279,12 +281,20 @@ def test_without_draws_the_summary_has_standard_errors(found):
     assert frame["lower"].notna().all()
 
 
-@pytest.mark.long
 def test_a_method_without_information_has_intervals_by_draws_alone():
     one = fit(relaxing(), ou_series(1), Moments(starts=4, iterations=40), key=KEY)
     assert one.summary()["lower"].isna().all()
     drawn = one.intervals(draws=40, key=KEY)
     assert np.isfinite(drawn.lower[:2]).all() and np.isnan(drawn.std).all()
+
+
+@pytest.mark.long
+def test_noises_have_intervals_where_every_parameter_is_fixed():
+    model = equations("dx = rate*(level - x)", params={"rate": fixed(0.5), "level": fixed(1.0)}, diffusion="diagonal")
+    one = fit(model, ou_series(1, rows=ROWS), ESGF(starts=1), key=KEY)
+    intervals = one.intervals(draws=40, key=KEY)
+    assert intervals.names == ("G[x,x]", "GGt[x,x]", "noise[x]")
+    assert np.isfinite(intervals.upper).all() and intervals["G[x,x]"][0] < one.G[0, 0] < intervals["G[x,x]"][1]
 
 
 @pytest.mark.long

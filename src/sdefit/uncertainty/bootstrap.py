@@ -75,8 +75,10 @@ def replicas(
     which, sources, before = near(model, method, pools, estimates, draws, keys[0], batch)
     run = refit(model, method, pools, estimates, which, sources, keys[1], batch)
 
+    fits = len(estimates.theta)
+
     def apart(values: Values) -> Values:
-        return jax.tree.map(lambda a: a.reshape(len(estimates.theta), -1, *a.shape[1:]), values)
+        return jax.tree.map(lambda a: a.reshape(fits, len(which) // fits, *a.shape[1:]), values)
 
     seconds, compile_seconds = before.seconds + run.seconds, before.compile_seconds + run.compile_seconds
     return Replicas(apart(sources), apart(run.value[0]), averaged, seconds, compile_seconds)
@@ -102,7 +104,7 @@ def _from_posterior(model, method, pools: Pool, estimates: Estimate, draws: int,
 
     run = _driver.PROGRAMS.run_each(_possible(draws), model, method, rows, fits, batch)
     which = np.repeat(np.arange(fits), draws)
-    return which, values_of(*(a.reshape(-1, *a.shape[2:]) for a in run.value)), run
+    return which, values_of(*(a.reshape(len(which), *a.shape[2:]) for a in run.value)), run
 
 
 @functools.cache
