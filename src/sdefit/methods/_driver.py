@@ -1,7 +1,7 @@
 """Runs methods as compiled programs: one compilation per (model, settings, shapes), kept for the next call.
 
 Start values are inputs of a program, not part of it, so changing them compiles nothing. A batch is
-the same program vmapped over its leading axis. XLA compiles in threads of its own: tracing needs Python's lock,
+the same program over a leading axis: see `each`. XLA compiles in threads of its own: tracing needs Python's lock,
 compiling does not, so one stage of a fit is traced while the one before it compiles.
 """
 

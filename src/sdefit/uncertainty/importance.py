@@ -19,6 +19,7 @@ from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.methods._base import Method
 from sdefit.methods._coordinates import Coordinates, root
+from sdefit.methods._latent import data_of
 from sdefit.methods._likelihood import Likelihood, filter_pool
 from sdefit.result import Estimate
 
@@ -120,8 +121,7 @@ class _Target:
 
     @property
     def _levels(self) -> tuple[Array, Array]:
-        pool = self.likelihood.pool
-        return gp.noise_levels(gp.Data(pool.times, pool.values, pool.observed))
+        return gp.noise_levels(data_of(self.likelihood.pool))
 
 
 def _drawn(target: _Target, center, half, key: Key) -> tuple[Array, Array]:

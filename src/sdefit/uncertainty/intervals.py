@@ -114,10 +114,8 @@ def intervals(
     if draws and key is not None:
         made = replicas(model, method, *_one_of_many(pool, estimate), draws, key, batch).of(0)
         ends = from_draws(quantities, values, made, level)
-        failed, cost = (
-            int(np.sum(~finite(made.found))),
-            {"seconds": made.seconds, "compile_seconds": made.compile_seconds},
-        )
+        failed = int(np.sum(~finite(made.found)))
+        cost = {"seconds": made.seconds, "compile_seconds": made.compile_seconds}
     sizes = natural_scales(model, method, pool, estimate)
     verdict = judge(quantities, Evidence(values, *ends, level, sizes, None if told is None else told.value))
     return Intervals(
