@@ -468,27 +468,6 @@ def test_rows_of_normals_do_not_depend_on_how_many_there_are():
 # --- square roots, size ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rank", [0, 1, 3, 5])
-def test_square_root_of_singular_matrices(rank):
-    root_of = quick(kalman._square_root)
-    for seed in SEEDS:
-        rng = np.random.default_rng(seed)
-        half = rng.normal(size=(5, rank)) * np.exp(rng.normal(size=(5, 1)) * 3)
-        cov = half @ half.T
-        root = np.asarray(root_of(jnp.asarray(cov)))
-        size = np.sqrt(np.diagonal(cov))
-        assert np.all(np.triu(root, 1) == 0) and np.all(np.isfinite(root))
-        assert np.all(np.abs(root @ root.T - cov) <= 1e-13 * np.outer(size, size))
-
-
-def test_square_root_with_zero_rows():
-    cov = np.zeros((4, 4))
-    cov[1:3, 1:3] = [[2.0, 0.5], [0.5, 1.0]]
-    root = np.asarray(kalman._square_root(jnp.asarray(cov)))
-    np.testing.assert_allclose(root @ root.T, cov, atol=1e-15)
-    np.testing.assert_allclose(root[1:3, 1:3], np.linalg.cholesky(cov[1:3, 1:3]), rtol=1e-14)
-
-
 def test_state_space_at_two_thousand_times():
     rng = np.random.default_rng(0)
     times = np.cumsum(rng.exponential(size=2000))

@@ -1,20 +1,182 @@
-"""Products of small matrices that stay fast in a large batch."""
+"""Algebra of small matrices that compiles to plain arithmetic.
+
+On a CPU, XLA makes one piece of machine code of a whole loop, be it a search of a hundred steps, if all in it is
+plain arithmetic. A call of LAPACK, a product of batches of matrices, a sort or a scatter anywhere in the loop
+(and indexing has a scatter for its derivative) makes each operation a piece of its own: three times as long to
+compile, and five times as long to run. So these are for code inside loops, where matrices are of a few rows.
+"""
 
 import functools
 import operator
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax.lax import slice_in_dim
 
-from sdefit._types import Array, Float
+from sdefit._types import Array, Bool, Float, Scalar
+
+Places = tuple[np.ndarray, np.ndarray]  # rows and columns
 
 
-def dot(a: Float[Array, "n m"], b: Float[Array, "m k"]) -> Float[Array, "n k"]:
-    """The product of two small matrices, fast in a large batch.
+def dot(a: Float[Array, "*batch n m"], b: Float[Array, "*batch m k"]) -> Float[Array, "*batch n k"]:
+    """The product of two small matrices, or of each in a batch.
 
-    A batched product would be one library call per lane, and a sum over a middle axis is compiled to
-    scalar code: outer products are neither. The barrier keeps the compiler from computing a product
-    again inside each product that uses it.
+    A sum over a middle axis would be compiled to scalar code: outer products are not. The barrier keeps the compiler
+    from computing a product again inside each product that uses it.
     """
-    terms = (slice_in_dim(a, j, j + 1, axis=1) * slice_in_dim(b, j, j + 1, axis=0) for j in range(a.shape[1]))
+    left, right = a.ndim - 1, b.ndim - 2
+    terms = (slice_in_dim(a, j, j + 1, axis=left) * slice_in_dim(b, j, j + 1, axis=right) for j in range(a.shape[-1]))
     return jax.lax.optimization_barrier(functools.reduce(operator.add, terms))
+
+
+def diagonal(a: Float[Array, "n n"]) -> Float[Array, "n"]:
+    """The diagonal of a small matrix, whose derivative is a product: that of `jnp.diagonal` scatters."""
+    return jnp.sum(a * jnp.eye(a.shape[0], dtype=a.dtype), axis=1)
+
+
+def placed(entries: Float[Array, "m"], where: Places, size: int) -> Float[Array, "size size"]:
+    """The square matrix with these entries at rows and columns `where`, and 0 elsewhere."""
+    return jnp.sum(entries[:, None, None] * _marks(where, size), axis=0)
+
+
+def picked(a: Float[Array, "n n"], where: Places) -> Float[Array, "m"]:
+    """The entries of a small matrix at rows and columns `where`."""
+    return jnp.sum(a[None] * _marks(where, a.shape[0]), axis=(1, 2))
+
+
+def _marks(where: Places, size: int) -> np.ndarray:
+    """For each place a matrix with a 1 there."""
+    marks = np.zeros((where[0].size, size, size))
+    marks[np.arange(where[0].size), where[0], where[1]] = 1.0
+    return marks
+
+
+def product(a: Float[Array, "rows n"], b: Float[Array, "rows m"]) -> Float[Array, "n m"]:
+    """aᵀb of two tall matrices of few columns."""
+    return jnp.sum(a[:, :, None] * b[:, None, :], axis=0)
+
+
+def solve(a: Float[Array, "n n"], b: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    """The solution x of a x = b for a small square matrix."""
+    return solve_and_log_det(a, b)[0]
+
+
+def solve_and_log_det(a: Float[Array, "n n"], b: Float[Array, "n m"]) -> tuple[Float[Array, "n m"], Scalar]:
+    """The solution x of a x = b for a small square matrix, and log |det a|: by elimination, the largest pivot first."""
+    size = a.shape[0]
+    rows = jnp.arange(size)
+
+    def eliminate(j, carry):
+        whole, log_det = carry
+        column = whole[:, j]
+        best = rows == jnp.argmax(jnp.where(rows >= j, jnp.abs(column), -1.0))
+        here, there = whole[j], jnp.sum(jnp.where(best[:, None], whole, 0.0), axis=0)
+        whole = jnp.where(best[:, None], here[None, :], whole)  # of two rows that change places, one
+        unit = there / there[j]
+        whole = whole - whole[:, j][:, None] * unit[None, :]
+        return jnp.where((rows == j)[:, None], unit[None, :], whole), log_det + jnp.log(jnp.abs(there[j]))
+
+    whole, log_det = jax.lax.fori_loop(0, size, eliminate, (jnp.concatenate([a, b], axis=1), jnp.zeros((), a.dtype)))
+    return whole[:, size:], log_det
+
+
+def cholesky(a: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """The lower-triangular root of a small covariance that may be singular: zero pivots give zero columns."""
+    rows = jnp.arange(a.shape[0])
+
+    def column(j, root):
+        rest = a[:, j] - jnp.sum(root * root[j][None, :], axis=1)
+        pivot = jnp.maximum(rest[j], 0.0)
+        small = pivot <= 1e-14 * a[j, j]
+        scaled = jnp.where(small, 0.0, rest / jnp.sqrt(jnp.where(small, 1.0, pivot)))
+        return jnp.where(rows[None, :] == j, jnp.where(rows >= j, scaled, 0.0)[:, None], root)
+
+    return jax.lax.fori_loop(0, a.shape[0], column, jnp.zeros_like(a))
+
+
+def log_volume(a: Float[Array, "rows n"]) -> Scalar:
+    """½ log det aᵀa of a tall matrix of few columns: the logarithm of the length that each adds to those before it."""
+
+    def column(j, carry):
+        rest, total = carry
+        square = jnp.sum(rest[:, j] ** 2)
+        along = jnp.sum(rest[:, j][:, None] * rest, axis=0) / square
+        return rest - rest[:, j][:, None] * along[None, :], total + 0.5 * jnp.log(square)
+
+    return jax.lax.fori_loop(0, a.shape[1], column, (a, jnp.zeros((), a.dtype)))[1]
+
+
+def solve_absolute(a: Float[Array, "n n"], b: Float[Array, "n"], more: Scalar) -> Float[Array, "n"]:
+    """(|a| + more)⁻¹ b for a small symmetric matrix, |a| being a with its eigenvalues made positive.
+
+    An `a` with no eigenvalue below −more/2 is as good as positive, and taken as it is. Else by Jacobi's rotations, as
+    many at a time as touch different rows: after each round the rows change places so that in n − 1 rounds every two
+    have met (Brent and Luk 1985). A round finds rows 0 and 1, 2 and 3, … side by side.
+    """
+    eye = jnp.eye(a.shape[0], dtype=a.dtype)
+    positive = _positive(a + 0.5 * more * eye)
+    as_it_is = solve(a + more * eye, b[:, None])[:, 0]
+    odd = a.shape[0] % 2
+    size = a.shape[0] + odd
+    half = size // 2
+
+    def arrange(m):
+        """Every row to the place of its next meeting; the first one stays."""
+        if half == 1:
+            return m
+        pairs = m.reshape(half, 2, size)
+        top, bottom = pairs[:, 0], pairs[:, 1]
+        top, bottom = (
+            jnp.concatenate([top[:1], bottom[:1], top[1:-1]]),
+            jnp.concatenate([bottom[1:], top[-1:]]),
+        )
+        return jnp.stack([top, bottom], axis=1).reshape(size, size)
+
+    pair = jnp.kron(jnp.eye(half, dtype=a.dtype), jnp.ones((2, 2), a.dtype))  # rows that meet
+    even = jnp.arange(size) % 2 == 0
+
+    def swapped(m):
+        """Each row in the place of its partner."""
+        return m.reshape(half, 2, size)[:, ::-1].reshape(size, size)
+
+    def turn(carry):
+        m, turned, rounds, _ = carry
+        own = jnp.sum(m * jnp.eye(size, dtype=m.dtype), axis=1)
+        other = own.reshape(half, 2)[:, ::-1].reshape(size)
+        shared = jnp.sum(m * pair, axis=1) - own
+        # The smaller angle that makes a pair's shared entry zero; the same for both of a pair.
+        gap = jnp.where(even, other - own, own - other)
+        ratio = gap / jnp.where(shared == 0, 1.0, 2 * shared)
+        tangent = jnp.where(ratio < 0, -1.0, 1.0) / (jnp.abs(ratio) + jnp.sqrt(1 + ratio**2))
+        tangent = jnp.where(shared == 0, 0.0, tangent)
+        cosine = 1 / jnp.sqrt(1 + tangent**2)
+        sine = jnp.where(even, -1.0, 1.0) * cosine * tangent
+
+        def rotate(m):
+            return cosine[:, None] * m + sine[:, None] * swapped(m)
+
+        m, turned = rotate(rotate(m).T), rotate(turned)
+        return arrange(arrange(m).T), arrange(turned), rounds + 1, jnp.sum((m - m * jnp.eye(size)) ** 2)
+
+    def going(carry):
+        m, _, rounds, off = carry
+        return ~positive & (rounds < 12 * size) & (off > 1e-24 * jnp.sum(m**2))
+
+    full = jnp.pad(a, (0, odd)) + np.diag(np.arange(size) == a.shape[0])  # an odd one meets a row of its own
+    begin = full, jnp.eye(size, dtype=a.dtype), jnp.array(0, jnp.int32), jnp.array(jnp.inf, a.dtype)
+    m, turned, _, _ = jax.lax.while_loop(going, turn, begin)
+    values, vectors = jnp.sum(m * jnp.eye(size, dtype=m.dtype), axis=1), turned[:, : a.shape[0]]
+    inside = jnp.sum(vectors * b[None, :], axis=1) / (jnp.abs(values) + more)
+    return jnp.where(positive, as_it_is, jnp.sum(vectors * inside[:, None], axis=0))
+
+
+def _positive(a: Float[Array, "n n"]) -> Bool[Array, ""]:
+    """Whether a small symmetric matrix is positive definite."""
+
+    def eliminate(j, carry):
+        rest, positive = carry
+        column = rest[:, j]
+        return rest - column[:, None] * column[None, :] / column[j], positive & (column[j] > 0)
+
+    return jax.lax.fori_loop(0, a.shape[0], eliminate, (a, jnp.array(True)))[1]

@@ -77,7 +77,8 @@ def minimise(
         good = finite & ((s.steps == 0) | (value <= s.value + _ARMIJO * s.step * slope))
         moved = _accept(s, x, value, gradient, longest, tolerance)
         s = jax.tree.map(lambda a, b: jnp.where(good, a, b), moved, _refuse(s, value, slope))
-        return eqx.tree_at(lambda s: (s.steps, s.values), s, (s.steps + 1, s.values.at[s.steps].set(s.value)))
+        values = jnp.where(jnp.arange(iterations) == s.steps, s.value, s.values)
+        return eqx.tree_at(lambda s: (s.steps, s.values), s, (s.steps + 1, values))
 
     def small(s: _Search, share: float):
         return _predicted(s) < share * (1 + jnp.abs(s.value))
@@ -140,5 +141,7 @@ def _refuse(s: _Search, value, slope) -> _Search:
 
 
 def _bfgs(inverse_hessian, change, turn, curved):
-    left = jnp.eye(change.size, dtype=change.dtype) - jnp.outer(change, turn) / curved
-    return left @ inverse_hessian @ left.T + jnp.outer(change, change) / curved
+    turned = inverse_hessian @ turn
+    across = change[:, None] * turned[None, :]
+    own = (1 + turn @ turned / curved) * change[:, None] * change[None, :]
+    return inverse_hessian + (own - across - across.T) / curved

@@ -7,6 +7,7 @@ import numpy as np
 
 from sdefit._types import Array, Float
 from sdefit.dynamics.sde import Diffusion
+from sdefit.linalg import placed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +32,7 @@ class DiffusionShape:
         diagonal = jnp.diag(jnp.exp(v[: self.states]))
         if self.kind == "diagonal":
             return diagonal
-        return diagonal.at[np.tril_indices(self.states, -1)].set(v[self.states :])
+        return diagonal + placed(v[self.states :], np.tril_indices(self.states, -1), self.states)
 
     def entries(self, log_std: Float[Array, "state"], even: Float[Array, "state"]) -> Float[Array, "entries"]:
         """The free entries of a diagonal G with these logarithms on its diagonal."""

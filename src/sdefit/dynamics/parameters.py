@@ -6,15 +6,17 @@ upper − exp(u) or lower + (upper − lower)·sigmoid(u), by which of its bound
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from sdefit._types import Scalar, Theta
+from sdefit._types import Theta
 from sdefit.errors import ModelError
 
 
@@ -136,11 +138,11 @@ class Bounds:
 
     def constrain(self, u: Theta) -> Theta:
         """The parameters θ(u), each inside its bounds."""
-        return jnp.stack([_constrain(u[i], *b) for i, b in enumerate(self._pairs)]) if self._pairs else u
+        return self._by_kind(_constrain, u)
 
     def unconstrain(self, theta: Theta) -> Theta:
         """The unconstrained coordinates u(θ); a θ on or outside a bound is first moved just inside."""
-        return jnp.stack([_unconstrain(theta[i], *b) for i, b in enumerate(self._pairs)]) if self._pairs else theta
+        return self._by_kind(_unconstrain, theta)
 
     @property
     def edges(self) -> Theta:
@@ -148,26 +150,33 @@ class Bounds:
         finite = [low if math.isfinite(low) else high if math.isfinite(high) else 0.0 for low, high in self._pairs]
         return jnp.array(finite)
 
+    def _by_kind(self, one: Callable[[Theta, np.ndarray, np.ndarray], Theta], v: Theta) -> Theta:
+        """`one` of each run of parameters with bounds of a kind: as few operations as can be."""
+        ends = np.array([self.lower, self.upper])
+        changes = np.flatnonzero(np.any(np.diff(np.isfinite(ends), axis=1), axis=0)) + 1
+        runs = [slice(*pair) for pair in itertools.pairwise([0, *changes, ends.shape[1]])]
+        return jnp.concatenate([one(v[run], *ends[:, run]) for run in runs]) if v.size else v
+
     @property
     def _pairs(self) -> list[tuple[float, float]]:
         return list(zip(self.lower, self.upper, strict=True))
 
 
-def _constrain(u: Scalar, lower: float, upper: float) -> Scalar:
-    match math.isfinite(lower), math.isfinite(upper):
+def _constrain(u: Theta, lower: np.ndarray, upper: np.ndarray) -> Theta:
+    match math.isfinite(lower[0]), math.isfinite(upper[0]):
         case True, True:
             # Not lower + (upper - lower) * sigmoid(u), whose rounding can step over the upper bound.
-            return lower * jax.nn.sigmoid(-u) + upper * jax.nn.sigmoid(u)
+            return jax.nn.sigmoid(-u) * lower + jax.nn.sigmoid(u) * upper
         case True, False:
-            return lower + jnp.exp(u)
+            return jnp.exp(u) + lower
         case False, True:
-            return upper - jnp.exp(u)
+            return -jnp.exp(u) + upper
         case _:
             return u
 
 
-def _unconstrain(theta: Scalar, lower: float, upper: float) -> Scalar:
-    match math.isfinite(lower), math.isfinite(upper):
+def _unconstrain(theta: Theta, lower: np.ndarray, upper: np.ndarray) -> Theta:
+    match math.isfinite(lower[0]), math.isfinite(upper[0]):
         case True, True:
             edge = 1e-12 * (upper - lower)
             inside = jnp.clip(theta, lower, upper)
@@ -180,9 +189,9 @@ def _unconstrain(theta: Scalar, lower: float, upper: float) -> Scalar:
             return theta
 
 
-def _edge(bound: float) -> float:
+def _edge(bound: np.ndarray) -> np.ndarray:
     """The least distance kept from a bound: above its rounding, yet far below any unit a user may choose."""
-    return max(1e-30, 1e-12 * abs(bound))
+    return np.maximum(1e-30, 1e-12 * np.abs(bound))
 
 
 def as_parameters(given: Mapping[str, Parameter | float]) -> dict[str, Parameter]:

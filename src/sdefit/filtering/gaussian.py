@@ -135,7 +135,7 @@ def predict(
 
     def one(i, carry):
         cloud, transition = carry
-        there = step(drift, rule, Q, before + i * h, h, *cloud)
+        there = step(drift, rule, Q, before + i * h, h, *cloud, any_slope=not isinstance(steps, int))
         return Cloud(there.mean, there.covariance), dot(there.transition, transition)
 
     # Begun as a function of the cloud, as it goes on: the loop is then traced once, not until its form settles.

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from sdefit._types import Array, Bool, Float, Int, Scalar
+from sdefit.linalg import diagonal, dot, product, solve_absolute
 
 _DAMPING = 1e-2
 _MOST_DAMPING = 1e12
@@ -38,7 +39,7 @@ class Curved(eqx.Module):
         """
         slope = jax.jacfwd(inner)(x)
         bend = jax.jacfwd(jax.jacrev(lambda x: inner(x) @ self.gradient))(x)
-        return Curved(self.value, self.gradient @ slope, slope.T @ self.curvature @ slope + bend)
+        return Curved(self.value, self.gradient @ slope, dot(dot(slope.T, self.curvature), slope) + bend)
 
 
 class Scored(eqx.Module):
@@ -73,9 +74,9 @@ def negative_log_likelihood(found: Callable[[Array], tuple[Array, Array]], x: Fl
     e, s = e.ravel(), s.ravel()
     de, ds = (d.reshape(e.size, x.size) for d in slopes)
     value = 0.5 * jnp.sum(jnp.log(s) + e**2 / s)
-    gradient = (e / s) @ de + 0.5 * ((1 - e**2 / s) / s) @ ds
+    gradient = jnp.sum((e / s)[:, None] * de + (0.5 * (1 - e**2 / s) / s)[:, None] * ds, axis=0)
     ds = ds / s[:, None]
-    return Curved(value, gradient, de.T @ (de / s[:, None]) + 0.5 * ds.T @ ds)
+    return Curved(value, gradient, product(de, de / s[:, None]) + 0.5 * product(ds, ds))
 
 
 def score(
@@ -112,7 +113,16 @@ def score(
         damping = jnp.where(good, jnp.maximum(calmer, 1e-9), s.damping * s.growth)
         growth = jnp.where(good, 2.0, 2 * s.growth)
         done = jnp.where(first, ~good, (promised < tolerance) | (damping > _MOST_DAMPING))
-        return _Search(x, at, missed, damping, growth, done, s.steps + 1, s.values.at[s.steps].set(at.value))
+        return _Search(
+            x,
+            at,
+            missed,
+            damping,
+            growth,
+            done,
+            s.steps + 1,
+            jnp.where(jnp.arange(iterations) == s.steps, at.value, s.values),
+        )
 
     def all_advance(s: _Search) -> _Search:
         s = jax.vmap(lambda s: _choose(s.done, s, advance(s)))(s)
@@ -151,12 +161,11 @@ def promise(at: Curved) -> Scalar:
 
 
 def _newton(at: Curved, damping, longest):
-    size = jnp.abs(jnp.diagonal(at.curvature))
+    size = jnp.abs(diagonal(at.curvature))
     root = jnp.sqrt(jnp.where(size > 0, size, 1.0))
     # Scaled to a unit diagonal: the units of the coordinates do not matter. A direction of negative
     # curvature is taken for one of positive: down the slope, as far as the curvature makes sensible.
-    values, vectors = jnp.linalg.eigh(at.curvature / (root[:, None] * root[None, :]))
-    move = -(vectors @ ((vectors.T @ (at.gradient / root)) / (jnp.abs(values) + damping))) / root
+    move = -solve_absolute(at.curvature / (root[:, None] * root[None, :]), at.gradient / root, damping) / root
     return move * jnp.minimum(1.0, 1.0 / jnp.max(jnp.abs(move) / longest + 1e-300))
 
 

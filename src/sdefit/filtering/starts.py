@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from sdefit._types import Array, Bool, Float, Int
 from sdefit.filtering.scoring import Curved
+from sdefit.linalg import product
 
 
 def filled(
@@ -67,8 +68,9 @@ def mismatch(errors: Callable[[Array], Float[Array, "... state"]], x: Float[Arra
     e, slope = e.reshape(-1, e.shape[-1]), slope.reshape(-1, e.shape[-1], x.size)
     count = _some(e)
     square = jnp.sum(e**2, axis=0) / count + 1e-12
-    gradient = jnp.einsum("nk,nkp->p", e / square[None, :], slope)
-    curvature = jnp.einsum("nkp,nkq->pq", slope / square[None, :, None], slope)
+    weighted, flat = (e / square[None, :]).reshape(-1, 1), slope.reshape(-1, x.size)
+    gradient = product(weighted, flat)[0]
+    curvature = product((slope / square[None, :, None]).reshape(-1, x.size), flat)
     return Curved(0.5 * count * jnp.sum(jnp.log(square)), gradient, curvature)
 
 

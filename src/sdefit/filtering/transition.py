@@ -23,9 +23,12 @@ from sdefit.linalg import dot
 
 _NODES = (0.5 - 3**0.5 / 6, 0.5 + 3**0.5 / 6)
 # exp(hA) as a Taylor polynomial of degree 4 over h/2⁶, doubled six times: for ‖hA‖ ≤ ½ the relative
-# error is near 1e-11, and up to ‖hA‖ ≈ 150 a decaying solution stays decaying. A longer polynomial and
-# fewer doublings would run as fast, but the doublings are a loop and compile once.
+# error is near 1e-11, and up to ‖hA‖ ≈ 150 a decaying solution stays decaying. Beyond that `affine` doubles more
+# often where it may. A longer polynomial and fewer doublings would run as fast, but the doublings are a loop and
+# compile once.
 _DOUBLINGS = 6
+_STEEP = 4.0  # ‖hA‖ above which there are more, and then so many as if it were ½
+_AHEAD = 2.0  # time constants of the drift that a path is predicted over: straight lines lead nowhere beyond
 
 
 class Step(NamedTuple):
@@ -44,16 +47,19 @@ def step(
     h: Scalar,
     mean: Float[Array, "state"],
     covariance: Float[Array, "state state"],
+    any_slope: bool = True,
 ) -> Step:
-    """Mean, covariance and transition over [t, t + h], with Q = G Gᵀ."""
+    """Mean, covariance and transition over [t, t + h], with Q = G Gᵀ; for `any_slope` see `affine`."""
     value, slope = value_and_slope(drift, t, mean)
     bend = dot(slope, value[:, None])[:, 0]
-    half = jnp.eye(mean.size, dtype=mean.dtype) + 0.5 * h * slope
-    halfway = dot(dot(half, covariance), half.T) + 0.5 * h * Q
-    more_value, more_slope = RULES[rule](drift, t + 0.5 * h, mean + 0.5 * h * (value + 0.25 * h * bend), halfway)
+    near = jnp.minimum(h, _AHEAD / jnp.maximum(_size(slope), 1e-300))
+    half = jnp.eye(mean.size, dtype=mean.dtype) + 0.5 * near * slope
+    halfway = dot(dot(half, covariance), half.T) + 0.5 * near * Q
+    middle = mean + 0.5 * near * (value + 0.25 * near * bend)
+    more_value, more_slope = RULES[rule](drift, t + 0.5 * near, middle, halfway)
 
     def at_node(share):
-        s = share * h
+        s = share * near
         ahead = mean + s * (value + more_value + 0.5 * s * bend)
         return ahead, *value_and_slope(drift, t + s, ahead)
 
@@ -61,15 +67,25 @@ def step(
     center, value, slope = (0.5 * (a[0] + a[1]) for a in nodes)
     value, slope = value + more_value, slope + more_slope
     push = value + dot(slope, (mean - center)[:, None])[:, 0]
-    transition, moved, spread = affine(slope, push, Q, h)
+    transition, moved, spread = affine(slope, push, Q, h, any_slope)
     return Step(mean + moved, dot(dot(transition, covariance), transition.T) + spread, transition)
 
 
 def affine(
-    A: Float[Array, "state state"], b: Float[Array, "state"], Q: Float[Array, "state state"], h: Scalar
+    A: Float[Array, "state state"],
+    b: Float[Array, "state"],
+    Q: Float[Array, "state state"],
+    h: Scalar,
+    any_slope: bool = True,
 ) -> tuple[Array, Array, Array]:
-    """exp(hA), ∫₀ʰ exp(sA) b ds and ∫₀ʰ exp(sA) Q exp(sA)ᵀ ds: the flow of dx = (A x + b) dt + dw, E[dw dwᵀ] = Q dt."""
-    short = h / 2**_DOUBLINGS
+    """exp(hA), ∫₀ʰ exp(sA) b ds and ∫₀ʰ exp(sA) Q exp(sA)ᵀ ds: the flow of dx = (A x + b) dt + dw, E[dw dwᵀ] = Q dt.
+
+    With `any_slope` it holds however stiff A is, and allows derivatives forward only.
+    """
+    size = jax.lax.stop_gradient(jnp.abs(h) * _size(A))
+    steep = any_slope & (size > _STEEP) & jnp.isfinite(size)
+    more = jnp.where(steep, jnp.ceil(jnp.log2(2 * jnp.where(steep, size, 1.0))), 0.0)
+    short = h / 2**_DOUBLINGS / jnp.exp2(more)
     B = short * A
     eye = jnp.eye(A.shape[0], dtype=A.dtype)
     phi = eye + dot(B / 2, eye + dot(B / 3, eye + B / 4))
@@ -85,4 +101,11 @@ def affine(
         return dot(transition, transition), moved + dot(transition, moved), spread
 
     flow = jax.lax.fori_loop(0, _DOUBLINGS, double, (eye + dot(B, phi), short * dot(phi, b[:, None]), spread))
+    if any_slope:
+        flow = jax.lax.fori_loop(0, more.astype(jnp.int32), double, flow)
     return flow[0], flow[1][:, 0], flow[2]
+
+
+def _size(A: Float[Array, "state state"]) -> Scalar:
+    """The largest sum of sizes in a row of A: no eigenvalue is larger."""
+    return jnp.max(jnp.sum(jnp.abs(A), axis=1))

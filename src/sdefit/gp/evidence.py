@@ -14,6 +14,7 @@ import numpy as np
 from sdefit._types import Array, Float, Scalar
 from sdefit.dynamics.diffusion import DiffusionShape
 from sdefit.gp.latent import Data, Hyper, Solver
+from sdefit.linalg import diagonal
 from sdefit.optimise import Minimum, minimise
 
 
@@ -81,7 +82,7 @@ def noise_residuals(log_noise, G, levels, width_G: float, width_noise: float) ->
 
 def singularity(G: Float[Array, "state state"]) -> Scalar:
     """−log of the part of each row's spread that the other rows do not share; 0 for a diagonal G."""
-    share = jnp.diagonal(G) ** 2 / (jnp.sum(G**2, axis=1) + 1e-30)
+    share = diagonal(G) ** 2 / (jnp.sum(G**2, axis=1) + 1e-30)
     return jnp.where(jnp.all(G == 0), 0.0, -0.5 * jnp.sum(jnp.log(share + 1e-12)))
 
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from sdefit._types import Array, Bool, Float, Scalar
-from sdefit.linalg import dot
+from sdefit.linalg import cholesky, dot
 
 
 class LinearModel(eqx.Module):
@@ -127,10 +127,10 @@ def _log_likelihood_back(saved: tuple[LinearModel, Filtered], weight: Scalar):
     later = _look_back(model, done)
     process = 0.5 * weight * (later.pull[:, :, None] * later.pull[:, None, :] - later.information)
     updates = done.gains / jnp.where(done.precisions > 0, done.precisions, 1.0)[:, :, None]
-    mean = done.means + jnp.einsum("nk,nkd->nd", done.innovations, done.gains)
-    cov = done.predicted - jnp.einsum("nki,nkj->nij", updates, done.gains)
+    mean = done.means + jnp.sum(done.innovations[:, :, None] * done.gains, axis=1)
+    cov = done.predicted - jnp.sum(updates[:, :, :, None] * done.gains[:, :, None, :], axis=1)
     transition = weight * later.pull[1:, :, None] * mean[:-1, None, :]
-    transition = transition + 2 * process[1:] @ model.transition[1:] @ cov[:-1]
+    transition = transition + 2 * dot(dot(process[1:], model.transition[1:]), cov[:-1])
     noise = 0.5 * weight * jnp.sum(later.noise_pull**2 - later.noise_information, axis=0)
     slopes = LinearModel(
         jnp.concatenate([jnp.zeros_like(process[:1]), transition]),
@@ -152,19 +152,19 @@ def smooth_means(
 
     def forward(mean, now):
         transition, gains, y_n, first = now
-        mean = jnp.where(first, mean, transition @ mean)
+        mean = jnp.where(first, mean, dot(transition, mean))
         start, innovations = mean, []
         for k in range(gains.shape[0]):
-            innovations.append(y_n[k] - model.observe[k] @ mean)
+            innovations.append(y_n[k] - dot(model.observe[k][None, :], mean)[0])
             mean = mean + gains[k][:, None] * innovations[-1][None, :]
         return mean, (start, jnp.stack(innovations))
 
     def backward(r, now):
         transition, predicted, gains, precisions, mean, innovations = now
         for k in reversed(range(gains.shape[0])):
-            pull = precisions[k] * innovations[k] - gains[k] @ r
+            pull = precisions[k] * innovations[k] - dot(gains[k][None, :], r)[0]
             r = r + model.observe[k][:, None] * pull[None, :]
-        return transition.T @ r, mean + predicted @ r
+        return dot(transition.T, r), mean + dot(predicted, r)
 
     zero = jnp.zeros((done.means.shape[1], y.shape[2]), y.dtype)
     first = jnp.arange(y.shape[0]) == 0
@@ -187,32 +187,19 @@ def draw(
     to the data is added. Only means are propagated: the gains are those of `done`.
     """
     prior = _draw_prior(model, state_noise)
-    fake = jnp.einsum("kd,ndm->nkm", model.observe, prior) + jnp.sqrt(model.noise)[None, :, None] * observation_noise
+    fake = dot(model.observe[None], prior) + jnp.sqrt(model.noise)[None, :, None] * observation_noise
     return prior + smooth_means(model, done, y[:, :, None] - fake)
 
 
 def _draw_prior(model: LinearModel, state_noise):
     first = jnp.arange(state_noise.shape[0]) == 0
-    roots = jax.vmap(_square_root)(jnp.where(first[:, None, None], model.initial[None], model.process))
-    kicks = roots @ state_noise
+    roots = jax.vmap(cholesky)(jnp.where(first[:, None, None], model.initial[None], model.process))
+    kicks = dot(roots, state_noise)
 
     def step(state, now):
         transition, kick, first = now
-        state = kick + jnp.where(first, 0.0, 1.0) * (transition @ state)
+        state = kick + jnp.where(first, 0.0, 1.0) * dot(transition, state)
         return state, state
 
     _, path = jax.lax.scan(step, jnp.zeros_like(kicks[0]), (model.transition, kicks, first))
     return path
-
-
-def _square_root(cov: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
-    """A lower-triangular root of a covariance that may be singular: zero pivots give zero columns."""
-
-    def column(j, root):
-        rest = cov[:, j] - root @ root[j]
-        pivot = jnp.maximum(rest[j], 0.0)
-        small = pivot <= 1e-14 * cov[j, j]
-        scaled = jnp.where(small, 0.0, rest / jnp.sqrt(jnp.where(small, 1.0, pivot)))
-        return root.at[:, j].set(jnp.where(jnp.arange(cov.shape[0]) >= j, scaled, 0.0))
-
-    return jax.lax.fori_loop(0, cov.shape[0], column, jnp.zeros_like(cov))

@@ -16,6 +16,7 @@ from sdefit._types import Array, Float, Scalar, Times
 from sdefit.gp import kalman
 from sdefit.gp.kalman import LinearModel
 from sdefit.gp.latent import Conditional, Data, Draws, Hyper, Posterior, Solver, row_normals
+from sdefit.linalg import dot
 
 Pieces = tuple[Float[Array, "times dim dim"], Float[Array, "times dim dim"], Float[Array, "dim dim"]]
 EachState = tuple[
@@ -99,7 +100,8 @@ def latent_model(
 def _stacked(each: Float[Array, "state times per per"], last: Float[Array, "times state state"]):
     """Block-diagonal matrices per time: the block of every state, then a block that couples the states."""
     states, times, per, _ = each.shape
-    blocks = jnp.einsum("kj,knab->nkajb", jnp.eye(states, dtype=each.dtype), each).reshape(times, states * per, -1)
+    apart = jnp.eye(states, dtype=each.dtype)[None, :, None, :, None] * each.transpose(1, 0, 2, 3)[:, :, :, None, :]
+    blocks = apart.reshape(times, states * per, -1)
     above = jnp.zeros((times, states * per, states), each.dtype)
     top = jnp.concatenate([blocks, above], axis=2)
     return jnp.concatenate([top, jnp.concatenate([above.transpose(0, 2, 1), last], axis=2)], axis=1)
@@ -159,8 +161,9 @@ def _process(gaps, lam, transition, stationary, density, arm):
     """
     s = gaps[:, None] * _NODES[None, :]
     along = jnp.exp(-lam * s)[..., None] * jnp.stack(arm(s), axis=-1)
-    short = density * jnp.einsum("nq,nqi,nqj->nij", gaps[:, None] * _WEIGHTS[None, :], along, along)
-    long = stationary[None] - transition @ stationary[None] @ jnp.swapaxes(transition, 1, 2)
+    weighted = (density * gaps[:, None] * _WEIGHTS[None, :])[..., None] * along
+    short = jnp.sum(weighted[..., :, None] * along[..., None, :], axis=1)
+    long = stationary[None] - dot(dot(transition, stationary[None]), jnp.swapaxes(transition, 1, 2))
     return jnp.where((lam * gaps < 1.5)[:, None, None], short, long)
 
 

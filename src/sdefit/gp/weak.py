@@ -20,11 +20,11 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.scipy.linalg as jsl
 
 from sdefit._types import Array, Bool, Float, Scalar, Theta
 from sdefit.gp.latent import Data
-from sdefit.linalg import dot
+from sdefit.linalg import dot, product, solve_and_log_det
+from sdefit.linalg import solve as solve_small
 
 _ANYWHERE = 10.0  # how far x(t_1) may be from the path, in spreads of the data, where it was not observed
 
@@ -94,13 +94,13 @@ def without_midpoints(link: Chain) -> Chain:
     """The same chain from every second row to the next: half as long, for what needs no path in between."""
     first, second = (jax.tree.map(lambda a, i=i: a[:, i::2], link) for i in (1, 2))
     turn = second.carried
-    push = turn @ first.push + second.push
-    kicks = jnp.concatenate([turn[:, :, None] @ first.kicks, second.kicks], axis=2)
+    push = dot(turn, first.push) + second.push
+    kicks = jnp.concatenate([dot(turn[:, :, None], first.kicks), second.kicks], axis=2)
     begin = jax.tree.map(lambda a: a[:, :1], link)
     none = jnp.zeros_like(kicks[:, :1])
     every = jax.tree.map(lambda a: a[:, ::2], link)
     return Chain(
-        jnp.concatenate([begin.carried, turn @ first.carried], axis=1),
+        jnp.concatenate([begin.carried, dot(turn, first.carried)], axis=1),
         jnp.concatenate([begin.push, push], axis=1),
         jnp.concatenate([none, kicks], axis=1),
         every.values,
@@ -113,7 +113,7 @@ def _carried(gaps: Float[Array, "series gaps"], feedback) -> Float[Array, "serie
     """exp(h ∂f/∂x) over each gap by the implicit midpoint rule, which never grows a decaying mode."""
     half = 0.25 * gaps[:, :, None, None] * (feedback[:, 1:] + feedback[:, :-1])
     eye = jnp.eye(feedback.shape[-1], dtype=feedback.dtype)[None, None]
-    return jnp.linalg.solve(eye - half, eye + half)
+    return jax.vmap(jax.vmap(solve_small))(eye - half, eye + half)
 
 
 class _Forward(eqx.Module):
@@ -136,19 +136,15 @@ class _Later(eqx.Module):
 
 
 class _Told(eqx.Module):
-    """What all innovations together say of τ: its mean and precision, and the log-likelihood without it."""
+    """What all innovations together say of τ: its mean and covariance, and the log-likelihood without it."""
 
     tau: Theta
-    root: Float[Array, "params params"]  # lower Cholesky factor of the precision
+    covariance: Float[Array, "params params"]
     log_likelihood: Scalar
 
     @property
     def weights(self) -> Float[Array, "columns"]:
         return jnp.concatenate([jnp.ones_like(self.tau, shape=1), self.tau])
-
-    @property
-    def covariance(self) -> Float[Array, "params params"]:
-        return jsl.cho_solve((self.root, True), jnp.eye(self.tau.size, dtype=self.tau.dtype))
 
     @property
     def products(self) -> Float[Array, "columns columns"]:
@@ -158,6 +154,8 @@ class _Told(eqx.Module):
 
 def _forward(link: Chain, spread: Float[Array, "times state state"], variance: Float[Array, "state"]) -> _Forward:
     """The filter of one series."""
+
+    first = jnp.arange(link.push.shape[-1]) == 0
 
     def step(carry, now):
         means, cov = carry
@@ -170,7 +168,7 @@ def _forward(link: Chain, spread: Float[Array, "times state state"], variance: F
             precision = jnp.where(observed[k], 1 / (column[k] + variance[k]), 0.0)
             gains.append(precision * column)
             precisions.append(precision)
-            innovations.append((-means[k]).at[0].add(values[k]))
+            innovations.append(jnp.where(first, values[k], 0.0) - means[k])
             means = means + gains[k][:, None] * innovations[k][None, :]
             cov = cov - gains[k][:, None] * column[None, :]
         return (means, cov), _Forward(*start, *(jnp.stack(a) for a in (gains, precisions, innovations)))
@@ -203,20 +201,20 @@ def _look_back(link: Chain, done: _Forward) -> _Later:
 def _told(done: _Forward) -> _Told:
     columns = done.innovations.shape[-1]
     e, precision = done.innovations.reshape(-1, columns), done.precisions.reshape(-1)
-    products = e.T @ (precision[:, None] * e)
-    root = jnp.linalg.cholesky(jnp.eye(columns - 1, dtype=e.dtype) + products[1:, 1:])
-    tau = -jsl.cho_solve((root, True), products[1:, 0])
-    log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(root)))
+    products, eye = product(e, precision[:, None] * e), jnp.eye(columns - 1, dtype=e.dtype)
+    found, log_det = solve_and_log_det(eye + products[1:, 1:], jnp.concatenate([-products[1:, :1], eye], axis=1))
+    tau, covariance = found[:, 0], found[:, 1:]
     scatter = jnp.sum(jnp.where(precision > 0, jnp.log(2 * jnp.pi / jnp.where(precision > 0, precision, 1.0)), 0.0))
-    return _Told(tau, root, -0.5 * (scatter + products[0, 0] + products[0, 1:] @ tau + log_det))
+    return _Told(tau, covariance, -0.5 * (scatter + products[0, 0] + products[0, 1:] @ tau + log_det))
 
 
 def _spread(link: Chain, G: Float[Array, "state state"]) -> Float[Array, "series times state state"]:
     """The variance that each row adds; in the first one that of x(t_1)."""
-    arms = link.kicks @ G[None, None, None]
-    spread = jnp.einsum("snjab,snjcb->snac", arms, arms)
+    arms = dot(link.kicks, G[None, None, None])
+    spread = jnp.sum(dot(arms, jnp.swapaxes(arms, -1, -2)), axis=2)
     begin = jnp.where(link.observed[:, 0], 1.0, _ANYWHERE**2)
-    return spread.at[:, 0].set(begin[:, :, None] * jnp.eye(G.shape[0], dtype=G.dtype)[None])
+    first = begin[:, :, None] * jnp.eye(G.shape[0], dtype=G.dtype)[None]
+    return jnp.concatenate([first[:, None], spread[:, 1:]], axis=1)
 
 
 def log_likelihood(link: Chain, G: Float[Array, "state state"], variance: Float[Array, "state"]) -> Scalar:
@@ -243,8 +241,9 @@ def _marginal_back(saved, weight):
     """By Fisher's identity: the derivative given τ, as in `kalman.log_likelihood`, averaged over what is known of τ."""
     link, done, told = saved
     later, products = jax.vmap(_look_back)(link, done), told.products
-    spread = (later.pull @ products) @ jnp.swapaxes(later.pull, -1, -2) - later.information
-    noise = jnp.sum((later.noise_pull @ products) * later.noise_pull, axis=-1) - later.noise_information
+    spread = dot(dot(later.pull, products[None, None]), jnp.swapaxes(later.pull, -1, -2)) - later.information
+    pulls = dot(later.noise_pull, products[None, None])
+    noise = jnp.sum(pulls * later.noise_pull, axis=-1) - later.noise_information
     return None, 0.5 * weight * spread, 0.5 * weight * jnp.sum(noise, axis=(0, 1))
 
 
@@ -255,11 +254,12 @@ def solve(link: Chain, G: Float[Array, "state state"], variance: Float[Array, "s
     """The `Refit` given G and σ²: θ and the path."""
     done = _filter_all(link, _spread(link, G), variance)
     told, later = _told(done), jax.vmap(_look_back)(link, done)
-    columns = done.means + done.predicted @ later.pull
-    path = link.path + columns @ told.weights
-    own = done.predicted - done.predicted @ later.information @ done.predicted
-    shared = jnp.sum((columns[..., 1:] @ told.covariance) * columns[..., 1:], axis=-1)
-    std = jnp.sqrt(jnp.maximum(jnp.diagonal(own, axis1=-2, axis2=-1) + shared, 0.0))
+    columns = done.means + dot(done.predicted, later.pull)
+    path = link.path + jnp.sum(columns * told.weights[None, None, None, :], axis=-1)
+    taken = jnp.sum(dot(done.predicted, later.information) * done.predicted, axis=-1)
+    own = jnp.sum(done.predicted * jnp.eye(taken.shape[-1])[None, None], axis=-1) - taken
+    shared = jnp.sum(dot(columns[..., 1:], told.covariance[None, None]) * columns[..., 1:], axis=-1)
+    std = jnp.sqrt(jnp.maximum(own + shared, 0.0))
     return Refit(center + width * told.tau, width[:, None] * told.covariance * width[None, :], path, std)
 
 
@@ -282,7 +282,7 @@ def divergence_share(move: Theta, covariance: Float[Array, "params params"]) -> 
     (for the rate of an OU process with unknown level c = 2), so 1 − c/ρ² of the move removes that bias to
     first order. c = 6 and the floor of a half come from simulation of short non-linear series: docs/method.md.
     """
-    rho2 = move @ jnp.linalg.solve(covariance, move)
+    rho2 = move @ solve_small(covariance, move[:, None])[:, 0]
     return jnp.maximum(0.5, 1 - 6.0 / jnp.maximum(rho2, 1e-12))
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from sdefit._types import Array, Float, Int, Key, Scalar, Theta
 from sdefit.dynamics.parameters import Bounds
+from sdefit.linalg import diagonal, log_volume, product, solve
 from sdefit.optimise import minimise
 
 _LITTLE = 1e-7  # share of the mean square residual that is next to nothing
@@ -37,13 +38,12 @@ def natural_scales(slopes: Callable[[Theta], Float[Array, "rows params"]], size:
 
     def loss(log_s):
         terms = slopes(jnp.exp(log_s)) * jnp.exp(log_s)[None, :] / size
-        # Column by column, and by QR: far from the answer the terms differ by many powers of ten, or hardly at all.
+        # Column by column: far from the answer the terms differ by many powers of ten, or hardly at all.
         largest = jnp.max(jnp.abs(terms), axis=0) + 1e-300
         rms = jnp.sqrt(jnp.mean((terms / largest[None, :]) ** 2, axis=0) + 1e-30)
         unit = terms / (largest * rms)[None, :] / terms.shape[0] ** 0.5
-        triangle = jnp.linalg.qr(jnp.concatenate([unit, 1e-14 * jnp.eye(params)]), mode="r")
         lengths = 2 * jnp.log(largest * rms)
-        log_det = jnp.sum(lengths) + 2 * jnp.sum(jnp.log(jnp.abs(jnp.diagonal(triangle))))
+        log_det = jnp.sum(lengths) + 2 * log_volume(jnp.concatenate([unit, 1e-14 * jnp.eye(params)]))
         log_mean = jax.nn.logsumexp(lengths) - math.log(params)
         return 0.5 * params * log_mean - 0.5 * log_det + 0.5 * log_mean**2
 
@@ -98,8 +98,9 @@ def informed_scales(near: Matched, bounds: Bounds, scales: Theta, local: Theta, 
     - `rows`: how many residuals there were; they hang together over about ten.
     """
     theta, slope = jax.jvp(bounds.constrain, (near.u,), (jnp.ones_like(near.u),))
-    ridge = 1e-12 * jnp.diag(jnp.diagonal(near.curvature)) + 1e-300 * jnp.eye(near.u.size)
-    variance = jnp.diagonal(jnp.linalg.inv(near.curvature + ridge)) * near.mean_square * 10 / rows
+    eye = jnp.eye(near.u.size)
+    ridge = 1e-12 * jnp.diag(diagonal(near.curvature)) + 1e-300 * eye
+    variance = diagonal(solve(near.curvature + ridge, eye)) * near.mean_square * 10 / rows
     away = jnp.abs(theta - bounds.edges)
     told = away > 2 * jnp.abs(slope) * jnp.sqrt(jnp.abs(variance))
     other = jnp.where(jnp.any(told) & jnp.isfinite(local), jnp.maximum(scales, local), scales)
@@ -129,15 +130,16 @@ def _look(residual: Residual, here: _Here) -> _Here:
         r = residual(u)
         return r, r
 
-    matrix = here.hessian + jnp.diag(here.damping * jnp.diagonal(here.hessian) + 1e-30)
-    u = here.u - jnp.linalg.solve(matrix, here.gradient)
+    matrix = here.hessian + jnp.diag(here.damping * diagonal(here.hessian) + 1e-30)
+    u = here.u - solve(matrix, here.gradient[:, None])[:, 0]
     slope, r = jax.jacfwd(twice, has_aux=True)(u)
     square = jnp.mean(r**2)
     good = square < here.square  # False for NaN
     damping = jnp.clip(jnp.where(good, here.damping / 9, here.damping * 4), 1e-12, 1e12)
     still = ~good & (here.damping > 1e8) | (here.square - square < _LITTLE * here.square) & good
     quiet = jnp.where(still, here.quiet + 1, 0)
-    new = _Here(u, square, slope.T @ r / r.size, slope.T @ slope / r.size, damping, quiet, here.steps)
+    gradient, hessian = product(slope, r[:, None])[:, 0] / r.size, product(slope, slope) / r.size
+    new = _Here(u, square, gradient, hessian, damping, quiet, here.steps)
     stay = eqx.tree_at(lambda h: (h.damping, h.quiet), here, (damping, quiet))
     kept = jax.tree.map(lambda a, b: jnp.where(good, a, b), new, stay)
     done = (here.quiet >= 2) & (here.steps > 0)

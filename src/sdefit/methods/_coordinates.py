@@ -17,6 +17,7 @@ from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.filtering.scoring import Curved
 from sdefit.gp.evidence import noise_residuals, singularity
+from sdefit.linalg import dot, picked, placed, product
 
 Levels = tuple[Float[Array, "state"], Float[Array, "state"]]  # log ‖G_k‖ and log σ_k, as `gp.noise_levels` has them
 
@@ -63,8 +64,8 @@ class Coordinates:
     def natural(self, u: Float[Array, "coordinates"]) -> Float[Array, "natural"]:
         """(θ, G Gᵀ on and below the diagonal, σ², x(t_1)): what the likelihood is nearly quadratic in."""
         theta, scales, below, sigma, first = jnp.split(u, np.cumsum(self.sizes)[:-1])
-        G = jnp.diag(scales).at[jnp.tril_indices(scales.size, -1)].add(below if below.size else 0.0)
-        Q = (G @ G.T)[self._entries] if scales.size else scales
+        G = _lower(scales, below)
+        Q = picked(dot(G, G.T), self._entries) if scales.size else scales
         return jnp.concatenate([self.model.bounds.constrain(theta), Q, sigma**2 + _FLOOR, first])
 
     def point(self, natural: Float[Array, "natural"], loose: float | Scalar = 0.0) -> Point:
@@ -78,7 +79,8 @@ class Coordinates:
             case "scalar":
                 full = Q[0] * jnp.diag(self._even**2)
             case _:
-                full = jnp.zeros((K, K)).at[rows, columns].set(Q).at[columns, rows].set(Q)
+                mirrored = jnp.where(rows == columns, 0.0, Q)
+                full = placed(Q, (rows, columns), K) + placed(mirrored, (columns, rows), K)
         if self.noise != "each":
             variance = variance * self._even**2 if self.noise == "same" else jnp.zeros(K)
         return Point(theta, full, variance, first.reshape(-1, K) if first.size else jnp.zeros((series, K)))
@@ -143,7 +145,7 @@ class Coordinates:
         # Only where there are entries below the diagonal can its own be too small beside them.
         slope, bent = jax.jacfwd(residuals)(u), np.repeat([False, self.sizes[2] > 0, False, False, False], self.sizes)
         bend = jnp.where(bent, _APART / (u**2 + 1e-30), 0.0)
-        return Curved(value(u), jax.grad(value)(u), slope.T @ slope + jnp.diag(bend))
+        return Curved(value(u), jax.grad(value)(u), product(slope, slope) + jnp.diag(bend))
 
     def _G(self, scales, below) -> Float[Array, "state state"]:
         """G from its coordinates."""
@@ -152,7 +154,7 @@ class Coordinates:
         K = self.pool.values.shape[-1]
         if not scales.size:
             return jnp.zeros((K, K))
-        return jnp.diag(scales).at[jnp.tril_indices(K, -1)].add(below if below.size else 0.0)
+        return _lower(scales, below)
 
     def minus_log_density(self, u: Float[Array, "coordinates"], width: float) -> Scalar:
         """−log of the prior of a posterior: the user's on θ, or none; entries of G and σ normal of this width.
@@ -180,6 +182,12 @@ class Coordinates:
     def _even(self) -> Float[Array, "state"]:
         """Equal numbers in the user's units, as standardised ones with geometric mean 1."""
         return jnp.exp(jnp.mean(jnp.log(self.pool.scale))) / self.pool.scale
+
+
+def _lower(scales: Float[Array, "state"], below: Float[Array, "below"]) -> Float[Array, "state state"]:
+    """The matrix with this diagonal and, where there are any, these entries below it."""
+    diagonal = jnp.diag(scales)
+    return diagonal + placed(below, np.tril_indices(scales.size, -1), scales.size) if below.size else diagonal
 
 
 def root(Q: Float[Array, "state state"]) -> Float[Array, "state state"]:

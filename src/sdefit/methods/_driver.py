@@ -133,7 +133,7 @@ class Programs:
             if asked not in self._kept:
                 traced = self._traced(function, model, method, inputs).trace(*inputs)
                 returns = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), traced.out_info)
-                self._kept[asked] = _Program(self._compilers.submit(traced.lower().compile), returns)
+                self._kept[asked] = _Program(self._compilers.submit(_compile, traced.lower()), returns)
                 self.compilations += 1
                 if len(self._kept) > self._largest:
                     self._kept.popitem(last=False)
@@ -146,6 +146,16 @@ class Programs:
             if found is not None:
                 return found
         return jax.jit(lambda *a: function(model, method, *a))
+
+
+def _compile(lowered: Any) -> Any:
+    """The program, with whole loops in one piece where they can be: see `linalg`."""
+    if jax.default_backend() != "cpu":
+        return lowered.compile()
+    try:  # library calls for sums would break loops up
+        return lowered.compile(compiler_options={"xla_cpu_experimental_ynn_fusion_type": ""})
+    except jax.errors.JaxRuntimeError:  # an XLA without that option has no such calls either
+        return lowered.compile()
 
 
 PROGRAMS = Programs()

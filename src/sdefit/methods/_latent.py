@@ -15,6 +15,7 @@ from sdefit.dynamics.diffusion import DiffusionShape, even_scale
 from sdefit.dynamics.parameters import Bounds
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
+from sdefit.linalg import cholesky, diagonal, solve
 from sdefit.matching import means
 from sdefit.methods._base import Found, Staged
 
@@ -228,14 +229,14 @@ class Warm(eqx.Module):
 
     begin: Theta  # the first of the starts
     u: Theta
-    root: Float[Array, "params params"]
+    turn: Float[Array, "params params"]
     scales: Theta
     by_steps: Theta  # where the steps of x are matched instead
     bounds: Bounds = eqx.field(static=True)
 
     def theta(self, v: Theta) -> Theta:
         """θ at v: the mean square residual grows by its own size from v = 0 to |v| = 1."""
-        return self.bounds.constrain(self.u + jax.scipy.linalg.solve_triangular(self.root.T, v, lower=False))
+        return self.bounds.constrain(self.u + self.turn @ v)
 
 
 def warm_start(model: SDE, roads: Roads, speed: Scalar, drift: PathDrift, start: Theta, starts: int, key: Key) -> Warm:
@@ -254,9 +255,9 @@ def warm_start(model: SDE, roads: Roads, speed: Scalar, drift: PathDrift, start:
     scales = means.informed_scales(near, bounds, scales, local, rows)
     # Coordinates in which the mean square residual is round: the search then needs no units.
     curvature = near.curvature / (near.mean_square + 1e-300)
-    ridge = 1e-9 * jnp.diag(jnp.diagonal(curvature)) + 1e-300 * jnp.eye(near.u.size)
-    root = jnp.linalg.cholesky(curvature + ridge)
-    return Warm(bounds.constrain(begin[0]), near.u, root, scales, bounds.constrain(both.u[1]), bounds)
+    eye = jnp.eye(near.u.size)
+    root = cholesky(curvature + 1e-9 * jnp.diag(diagonal(curvature)) + 1e-300 * eye)
+    return Warm(bounds.constrain(begin[0]), near.u, solve(root.T, eye), scales, bounds.constrain(both.u[1]), bounds)
 
 
 def believed(roads: Roads, drift: PathDrift, matched: Theta, by_steps: Theta) -> Theta:

@@ -17,6 +17,7 @@ from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.gp import weak
 from sdefit.gp.evidence import noise_prior
+from sdefit.linalg import solve
 from sdefit.methods._base import Found, Information, Stage
 from sdefit.methods._latent import (
     LatentSettings,
@@ -159,7 +160,7 @@ def _refine(
         v, converged = problem.noise(here.theta, at, here.v, here.rests, here.after == 0)
         fit, theta = problem.solve(here.theta, at, v, here.rests)
         moved = theta - here.theta
-        far = moved @ jnp.linalg.solve(fit.covariance, moved) / P
+        far = moved @ solve(fit.covariance, moved[:, None])[:, 0] / P
         passed = here.passed + ~here.rests
         return _Here(
             theta=jnp.where(here.rests, here.theta, theta),
