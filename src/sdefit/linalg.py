@@ -2,8 +2,9 @@
 
 On a CPU, XLA makes one piece of machine code of a whole loop, be it a search of a hundred steps, if all in it is
 plain arithmetic. A call of LAPACK, a product of batches of matrices, a sort or a scatter anywhere in the loop
-(and indexing has a scatter for its derivative) makes each operation a piece of its own: three times as long to
-compile, and five times as long to run. So these are for code inside loops, where matrices are of a few rows.
+(and indexing has a scatter for its derivative) makes each operation a piece of its own, which for short loops takes
+up to three times as long to compile and to run. So these are for code inside loops, where matrices are of a few
+rows.
 """
 
 import functools
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.lax import slice_in_dim
 
-from sdefit._types import Array, Bool, Float, Scalar
+from sdefit._types import Array, Float, Scalar
 
 Places = tuple[np.ndarray, np.ndarray]  # rows and columns
 
@@ -105,78 +106,3 @@ def log_volume(a: Float[Array, "rows n"]) -> Scalar:
         return rest - rest[:, j][:, None] * along[None, :], total + 0.5 * jnp.log(square)
 
     return jax.lax.fori_loop(0, a.shape[1], column, (a, jnp.zeros((), a.dtype)))[1]
-
-
-def solve_absolute(a: Float[Array, "n n"], b: Float[Array, "n"], more: Scalar) -> Float[Array, "n"]:
-    """(|a| + more)⁻¹ b for a small symmetric matrix, |a| being a with its eigenvalues made positive.
-
-    An `a` with no eigenvalue below −more/2 is as good as positive, and taken as it is. Else by Jacobi's rotations, as
-    many at a time as touch different rows: after each round the rows change places so that in n − 1 rounds every two
-    have met (Brent and Luk 1985). A round finds rows 0 and 1, 2 and 3, … side by side.
-    """
-    eye = jnp.eye(a.shape[0], dtype=a.dtype)
-    positive = _positive(a + 0.5 * more * eye)
-    as_it_is = solve(a + more * eye, b[:, None])[:, 0]
-    odd = a.shape[0] % 2
-    size = a.shape[0] + odd
-    half = size // 2
-
-    def arrange(m):
-        """Every row to the place of its next meeting; the first one stays."""
-        if half == 1:
-            return m
-        pairs = m.reshape(half, 2, size)
-        top, bottom = pairs[:, 0], pairs[:, 1]
-        top, bottom = (
-            jnp.concatenate([top[:1], bottom[:1], top[1:-1]]),
-            jnp.concatenate([bottom[1:], top[-1:]]),
-        )
-        return jnp.stack([top, bottom], axis=1).reshape(size, size)
-
-    pair = jnp.kron(jnp.eye(half, dtype=a.dtype), jnp.ones((2, 2), a.dtype))  # rows that meet
-    even = jnp.arange(size) % 2 == 0
-
-    def swapped(m):
-        """Each row in the place of its partner."""
-        return m.reshape(half, 2, size)[:, ::-1].reshape(size, size)
-
-    def turn(carry):
-        m, turned, rounds, _ = carry
-        own = jnp.sum(m * jnp.eye(size, dtype=m.dtype), axis=1)
-        other = own.reshape(half, 2)[:, ::-1].reshape(size)
-        shared = jnp.sum(m * pair, axis=1) - own
-        # The smaller angle that makes a pair's shared entry zero; the same for both of a pair.
-        gap = jnp.where(even, other - own, own - other)
-        ratio = gap / jnp.where(shared == 0, 1.0, 2 * shared)
-        tangent = jnp.where(ratio < 0, -1.0, 1.0) / (jnp.abs(ratio) + jnp.sqrt(1 + ratio**2))
-        tangent = jnp.where(shared == 0, 0.0, tangent)
-        cosine = 1 / jnp.sqrt(1 + tangent**2)
-        sine = jnp.where(even, -1.0, 1.0) * cosine * tangent
-
-        def rotate(m):
-            return cosine[:, None] * m + sine[:, None] * swapped(m)
-
-        m, turned = rotate(rotate(m).T), rotate(turned)
-        return arrange(arrange(m).T), arrange(turned), rounds + 1, jnp.sum((m - m * jnp.eye(size)) ** 2)
-
-    def going(carry):
-        m, _, rounds, off = carry
-        return ~positive & (rounds < 12 * size) & (off > 1e-24 * jnp.sum(m**2))
-
-    full = jnp.pad(a, (0, odd)) + np.diag(np.arange(size) == a.shape[0])  # an odd one meets a row of its own
-    begin = full, jnp.eye(size, dtype=a.dtype), jnp.array(0, jnp.int32), jnp.array(jnp.inf, a.dtype)
-    m, turned, _, _ = jax.lax.while_loop(going, turn, begin)
-    values, vectors = jnp.sum(m * jnp.eye(size, dtype=m.dtype), axis=1), turned[:, : a.shape[0]]
-    inside = jnp.sum(vectors * b[None, :], axis=1) / (jnp.abs(values) + more)
-    return jnp.where(positive, as_it_is, jnp.sum(vectors * inside[:, None], axis=0))
-
-
-def _positive(a: Float[Array, "n n"]) -> Bool[Array, ""]:
-    """Whether a small symmetric matrix is positive definite."""
-
-    def eliminate(j, carry):
-        rest, positive = carry
-        column = rest[:, j]
-        return rest - column[:, None] * column[None, :] / column[j], positive & (column[j] > 0)
-
-    return jax.lax.fori_loop(0, a.shape[0], eliminate, (a, jnp.array(True)))[1]

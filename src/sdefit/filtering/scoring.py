@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from sdefit._types import Array, Bool, Float, Int, Scalar
-from sdefit.linalg import diagonal, dot, product, solve_absolute
+from sdefit.linalg import diagonal, dot, product
 
 _DAMPING = 1e-2
 _MOST_DAMPING = 1e12
@@ -165,7 +165,9 @@ def _newton(at: Curved, damping, longest):
     root = jnp.sqrt(jnp.where(size > 0, size, 1.0))
     # Scaled to a unit diagonal: the units of the coordinates do not matter. A direction of negative
     # curvature is taken for one of positive: down the slope, as far as the curvature makes sensible.
-    move = -solve_absolute(at.curvature / (root[:, None] * root[None, :]), at.gradient / root, damping) / root
+    # The call of LAPACK also keeps this loop in pieces: as one, with the filter in it, it compiles three times as long.
+    values, vectors = jnp.linalg.eigh(at.curvature / (root[:, None] * root[None, :]))
+    move = -(vectors @ ((vectors.T @ (at.gradient / root)) / (jnp.abs(values) + damping))) / root
     return move * jnp.minimum(1.0, 1.0 / jnp.max(jnp.abs(move) / longest + 1e-300))
 
 
