@@ -14,6 +14,7 @@ from sdefit.dynamics.sde import Diffusion
 from sdefit.errors import DataError, FitError, InputError, ModelError
 from sdefit.fitting import fit, fit_each
 from sdefit.methods import _driver
+from sdefit.methods.esgf import ESGF
 from sdefit.methods.moments import Moments
 
 QUICK = Moments(starts=4, iterations=40)
@@ -176,6 +177,15 @@ def test_fixed_parameters_stay():
 
 def test_only_a_combination_is_told():
     assert fit(equations("dx = a*b*x"), ou_series(1), QUICK, key=KEY).status.name == "not_told"
+
+
+def test_what_is_not_a_number_is_raised_from_one_fit_and_marked_among_many():
+    """Between rows this drift grows by a factor of exp(400): no filter has a likelihood for it."""
+    model = equations("dx = x - level")
+    series = Series(np.arange(20) * 400.0, np.random.default_rng(0).normal(size=(20, 1)), ["x"])
+    with pytest.raises(FitError, match="not a finite number. .*Rescale"):
+        fit(model, series, ESGF(starts=1, iterations=8), key=KEY)
+    assert fit_each(model, [series], ESGF(starts=1, iterations=8), key=KEY)[0].status.name == "not_finite"
 
 
 def test_throw_turns_a_status_into_an_exception():

@@ -7,7 +7,7 @@ import typer
 
 from sdefit.cli import _shared
 from sdefit.cli.fit import read_series
-from sdefit.errors import InputError, ModelError
+from sdefit.errors import FitError, InputError, ModelError
 
 if TYPE_CHECKING:
     from sdefit.fitting import Fit
@@ -69,7 +69,7 @@ def _fits(model: Any, series: Any, names: list[str], seed: int) -> "tuple[dict[s
         with _shared.waiting(f"fitting {model.name} by {name}"):
             try:
                 fits[name] = fit(model, series, methods.get(name)(), key=jax.random.key(seed))
-            except InputError as problem:
+            except (InputError, FitError) as problem:
                 refused[name] = str(problem)
     return fits, refused
 

@@ -45,14 +45,16 @@ def fit(
     - `start`: start values by name, over those in the model. None are needed.
     - `throw`: raise `FitError` unless the fit succeeds; otherwise `Fit.status` says how it went.
 
-    **Raises** `DataError` or `ModelError`, before any compute, for what cannot be fitted.
+    **Raises** `DataError` or `ModelError`, before any compute, for what cannot be fitted, and `FitError` where all that
+    came out is not a number.
     """
     several, method, key = _series(model, series), _method(method), _key(key)
     values = _starts(model, start)
     pool = standardise(several, model.inputs)
     method.check(model, pool)
     run = _driver.estimate(model, method, pool, values, key)
-    return _checked(_reviewed(_package(model, several, method, key, run), values), throw)
+    found = _reviewed(_package(model, several, method, key, run), values)
+    return _checked(found, throw or found.status == STATUS[Code.NOT_FINITE])
 
 
 def fit_each(
