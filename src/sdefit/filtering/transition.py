@@ -27,7 +27,7 @@ _NODES = (0.5 - 3**0.5 / 6, 0.5 + 3**0.5 / 6)
 # often where it may. A longer polynomial and fewer doublings would run as fast, but the doublings are a loop and
 # compile once.
 _DOUBLINGS = 6
-_STEEP = 4.0  # ‖hA‖ above which there are more, and then so many as if it were ½
+_STEEP = 4.0  # ‖hA‖ above which there are more, enough for a short step like that of ‖hA‖ = ½
 _AHEAD = 2.0  # time constants of the drift that a path is predicted over: straight lines lead nowhere beyond
 
 
