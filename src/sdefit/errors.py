@@ -10,7 +10,8 @@
     └── FitError                         a fit is not a number, or did not succeed and `throw=True` was asked for
 
 Every message is one line: what it must be, what came, what to do. `EquationError` adds the line of
-text with a caret below the place. The command line prints the message and exits with status 2.
+text with a caret below the place. The command line prints the message and exits with status 2, or 1 for the
+last two.
 """
 
 

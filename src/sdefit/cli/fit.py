@@ -35,7 +35,7 @@ def command(
 ) -> None:
     """Fit a model to observations in a CSV file.
 
-    Exit status: 0 the fit succeeded; 1 it did not, and the result is written with its status; 2 bad input.
+    Exit status: 0 the fit succeeded; 1 it did not (what is a number is written, with its status); 2 bad input.
     """
     import jax
 
