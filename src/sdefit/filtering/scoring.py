@@ -113,16 +113,8 @@ def score(
         damping = jnp.where(good, jnp.maximum(calmer, 1e-9), s.damping * s.growth)
         growth = jnp.where(good, 2.0, 2 * s.growth)
         done = jnp.where(first, ~good, (promised < tolerance) | (damping > _MOST_DAMPING))
-        return _Search(
-            x,
-            at,
-            missed,
-            damping,
-            growth,
-            done,
-            s.steps + 1,
-            jnp.where(jnp.arange(iterations) == s.steps, at.value, s.values),
-        )
+        values = jnp.where(jnp.arange(iterations) == s.steps, at.value, s.values)
+        return _Search(x, at, missed, damping, growth, done, s.steps + 1, values)
 
     def all_advance(s: _Search) -> _Search:
         s = jax.vmap(lambda s: _choose(s.done, s, advance(s)))(s)

@@ -23,11 +23,10 @@ from sdefit.linalg import dot
 
 _NODES = (0.5 - 3**0.5 / 6, 0.5 + 3**0.5 / 6)
 # exp(hA) as a Taylor polynomial of degree 4 over h/2⁶, doubled six times: for ‖hA‖ ≤ ½ the relative
-# error is near 1e-11, and up to ‖hA‖ ≈ 150 a decaying solution stays decaying. Beyond that `affine` doubles more
-# often where it may. A longer polynomial and fewer doublings would run as fast, but the doublings are a loop and
-# compile once.
+# error is near 1e-11, and up to ‖hA‖ ≈ 150 a decaying solution stays decaying. A longer polynomial and
+# fewer doublings would run as fast, but the doublings are a loop and compile once.
 _DOUBLINGS = 6
-_STEEP = 4.0  # ‖hA‖ above which there are more, enough for a short step like that of ‖hA‖ = ½
+_STEEP = 4.0  # ‖hA‖ above which `affine` may double more often, until a short step is like that of ‖hA‖ = ½
 _AHEAD = 2.0  # time constants of the drift that a path is predicted over: straight lines lead nowhere beyond
 
 
