@@ -30,10 +30,9 @@ TIMES = ["seconds", "compile_seconds"]
 
 @pytest.fixture(scope="module", autouse=True)
 def workplace(tmp_path_factory):
-    """Caches of this module's own."""
+    """A cache of this module's own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.mktemp("xla")))
         patch.setattr(_driver.PROGRAMS, "folder", None)
         yield
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import importlib
 import json
 import math
 import os
@@ -42,33 +43,31 @@ def compile_quickly() -> None:
     flags = os.environ.get("XLA_FLAGS", "")
     if "xla_backend_optimization_level" not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} --xla_backend_optimization_level=0".strip()
-    use_compilation_cache()
+    keep_programs()
 
 
-def use_compilation_cache() -> None:
-    """Keep traced and compiled programs in the user's cache folder, so that the next process need not make them."""
-    import jax
-
+def keep_programs() -> None:
+    """Keep compiled programs in the user's cache folder, so that the next process need not make them."""
     from sdefit.methods import _driver
 
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sdefit"
     with contextlib.suppress(OSError):  # no cache is slower, not wrong
         base.mkdir(parents=True, exist_ok=True)
-        if not os.access(base, os.W_OK):
-            return
-        _driver.PROGRAMS.folder = base / "traced"
-        if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-            jax.config.update("jax_compilation_cache_dir", str(base / "xla"))
-            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-            jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        if os.access(base, os.W_OK):
+            _driver.PROGRAMS.folder = base / "programs"
 
 
-def errors_beside_fits() -> None:
-    """For commands that show standard errors: compile their program while that of the fit compiles."""
+def prepare_beside_fits() -> None:
+    """For commands that show a fit: while its programs compile, make ready what showing it needs."""
     from sdefit.methods import _driver
-    from sdefit.uncertainty import errors
+    from sdefit.uncertainty.intervals import ahead
 
-    _driver.PROGRAMS.follow = errors.ahead
+    def follow(model: Any, method: Any, pool: Any, estimate: Any) -> None:
+        ahead(model, method, pool, estimate)
+        for module in ("h5netcdf", "sdefit.report.fit"):
+            importlib.import_module(module)
+
+    _driver.PROGRAMS.follow = follow
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ def command(
     setup = systems.get("lv")
     _shared.claim(out, force=True)
     _shared.compile_quickly()
-    _shared.errors_beside_fits()
+    _shared.prepare_beside_fits()
     simulated, fitted = jax.random.split(jax.random.key(seed))
     with _shared.waiting("simulating Lotka-Volterra"):
         series = setup.simulate(key=simulated)

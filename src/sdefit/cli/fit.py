@@ -48,7 +48,7 @@ def command(
     series = read_series(data, equations, time, states, group, time_unit)
     _shared.claim(out, force)
     _shared.compile_quickly()
-    _shared.errors_beside_fits()
+    _shared.prepare_beside_fits()
     with _shared.waiting(f"fitting {equations.name}"):
         found = fit(equations, series, settings, key=jax.random.key(seed))
         _shared.ask_intervals(found, intervals, seed)

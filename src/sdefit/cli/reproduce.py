@@ -64,7 +64,7 @@ def command(
     results = Results(out)
     _check_folder(results, resume)
     asked = _asked(results, systems, methods, realizations, seed, data, block)
-    (_shared.compile_quickly if asked.realizations <= FEW else _shared.use_compilation_cache)()
+    (_shared.compile_quickly if asked.realizations <= FEW else _shared.keep_programs)()
     _begin(results, asked)
     try:
         _work(results, asked, cluster, workers)

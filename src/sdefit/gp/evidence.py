@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sdefit._types import Array, Float, Scalar
+from sdefit.data import over_series
 from sdefit.dynamics.diffusion import DiffusionShape
 from sdefit.gp.latent import Data, Hyper, Solver
 from sdefit.linalg import diagonal
@@ -95,7 +96,7 @@ def fit_evidence(evidence: Evidence, data: Data, levels: tuple[Array, Array], st
     span = jnp.max(data.times) - jnp.min(data.times) + 1e-12
 
     def loss(u):
-        values = jax.vmap(evidence.solver.log_evidence, in_axes=(None, 0))(evidence.hyper(u), data)
+        values = over_series(evidence.solver.log_evidence, (None, 0))(evidence.hyper(u), data)
         return evidence.penalty(u, levels, 20 * span) - jnp.sum(values)
 
     shares = np.geomspace(1 / 8, 1 / 8 / 4 ** (starts - 1), starts)
@@ -114,7 +115,7 @@ def noise_levels(data: Data) -> tuple[Float[Array, "state"], Float[Array, "state
     weights a, b of the line its variance is σ²(1 + a² + b²) + g² h₁h₂/(h₁ + h₂), whatever smooth
     drift there is.
     """
-    square, noise, diffusion = jax.vmap(_roughness)(data)
+    square, noise, diffusion = over_series(_roughness)(data)
     weight = jnp.maximum(jnp.sum(noise / 2 + diffusion, axis=0), 1e-12)
     level = jnp.maximum(jnp.sum(square, axis=0) / weight, 1e-10)
     level = jnp.where(weight > 1e-12, level, 0.02)

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from sdefit._types import Array, Bool, Float, Scalar, Theta
+from sdefit.data import over_series
 from sdefit.gp.latent import Data
 from sdefit.linalg import dot, product, solve_and_log_det
 from sdefit.linalg import solve as solve_small
@@ -113,7 +114,7 @@ def _carried(gaps: Float[Array, "series gaps"], feedback) -> Float[Array, "serie
     """exp(h ∂f/∂x) over each gap by the implicit midpoint rule, which never grows a decaying mode."""
     half = 0.25 * gaps[:, :, None, None] * (feedback[:, 1:] + feedback[:, :-1])
     eye = jnp.eye(feedback.shape[-1], dtype=feedback.dtype)[None, None]
-    return jax.vmap(jax.vmap(solve_small))(eye - half, eye + half)
+    return over_series(jax.vmap(solve_small))(eye - half, eye + half)
 
 
 class _Forward(eqx.Module):
@@ -228,7 +229,7 @@ def _marginal(link: Chain, spread, variance) -> Scalar:
 
 
 def _filter_all(link: Chain, spread, variance) -> _Forward:
-    return jax.vmap(_forward, in_axes=(0, 0, None))(link, spread, variance)
+    return over_series(_forward, (0, 0, None))(link, spread, variance)
 
 
 def _marginal_forward(link: Chain, spread, variance):
@@ -240,7 +241,7 @@ def _marginal_forward(link: Chain, spread, variance):
 def _marginal_back(saved, weight):
     """By Fisher's identity: the derivative given τ, as in `kalman.log_likelihood`, averaged over what is known of τ."""
     link, done, told = saved
-    later, products = jax.vmap(_look_back)(link, done), told.products
+    later, products = over_series(_look_back)(link, done), told.products
     spread = dot(dot(later.pull, products[None, None]), jnp.swapaxes(later.pull, -1, -2)) - later.information
     pulls = dot(later.noise_pull, products[None, None])
     noise = jnp.sum(pulls * later.noise_pull, axis=-1) - later.noise_information
@@ -253,7 +254,7 @@ _marginal.defvjp(_marginal_forward, _marginal_back)
 def solve(link: Chain, G: Float[Array, "state state"], variance: Float[Array, "state"], center: Theta, width: Theta):
     """The `Refit` given G and σ²: θ and the path."""
     done = _filter_all(link, _spread(link, G), variance)
-    told, later = _told(done), jax.vmap(_look_back)(link, done)
+    told, later = _told(done), over_series(_look_back)(link, done)
     columns = done.means + dot(done.predicted, later.pull)
     path = link.path + jnp.sum(columns * told.weights[None, None, None, :], axis=-1)
     taken = jnp.sum(dot(done.predicted, later.information) * done.predicted, axis=-1)

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from sdefit.methods._likelihood import Likelihood
 
 
-Found = dict[str, Any]  # arrays, in dicts alone
-Stage = Callable[[SDE, Pool, Theta, Key, Found], Found | Estimate]
+Stage = Callable[[SDE, Pool, Theta, Key, Any], Any]
 
 
 class Information(eqx.Module):
@@ -93,12 +92,12 @@ class Staged(Method):
     def stages(self) -> tuple[Stage, ...]:
         """The functions of (model, pool, start, key, found) that are one program each.
 
-        `found` are the arrays, in dicts alone, that the one before returned; none for the first. The last one returns
-        the `Estimate`.
+        `found` is what the one before returned, a pytree of arrays; None for the first. The last one returns the
+        `Estimate`.
         """
 
     def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
-        found: Any = {}
+        found: Any = None
         for stage in self.stages():
             found = stage(model, pool, start, key, found)
         return found

@@ -20,16 +20,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from sdefit._types import Array, Bool, Float, Int, Key, Theta
-from sdefit.data import Pool
+from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
-from sdefit.methods._base import Found, Method, Stage, Staged
-from sdefit.methods._kept import kept
+from sdefit.linalg import diagonal, product, solve
+from sdefit.methods import _kept
+from sdefit.methods._base import Method, Stage, Staged
 from sdefit.result import Code, Estimate
 
 _LARGEST = 64  # programs kept; a compiled program takes a few megabytes
 _COMPILERS = 2  # programs that compile at the same time
-_GENERATOR = "threefry2x32"  # the random numbers of programs that are kept on disk: JAX's own default
-_RANK = 1e-12  # below this share, a direction of θ moves the drift by no more than rounding does
+_RANK = 1e-12  # below this share, what a parameter adds to the others is no more than rounding
 
 
 Follow = Callable[[SDE, Method, Pool, Any], None]
@@ -54,15 +54,6 @@ class Run(NamedTuple):
     compile_seconds: float
 
 
-_PLAIN: set[Callable[..., Any]] = set()
-
-
-def plain[F: Callable[..., Any]](function: F) -> F:
-    """Marks a program whose arrays go in and come out in dicts alone: one that can be kept on disk."""
-    _PLAIN.add(function)
-    return function
-
-
 class _Program(NamedTuple):
     """A program on its way, and the shapes of what it will return."""
 
@@ -75,8 +66,8 @@ class Programs:
 
     def __init__(self, largest: int = _LARGEST) -> None:
         self.compilations = 0
-        self.folder: Path | None = None  # where traced programs outlive the process; the command line sets it
-        self.follow: Follow | None = None  # what to compile beside a single fit; the command line sets it
+        self.folder: Path | None = None  # where programs outlive the process; the command line sets it
+        self.follow: Follow | None = None  # what to do while a single fit compiles; the command line sets it
         self._largest = largest
         self._kept: collections.OrderedDict[Any, _Program] = collections.OrderedDict()
         self._compilers = ThreadPoolExecutor(_COMPILERS, "compiler")
@@ -131,21 +122,41 @@ class Programs:
             shapes = tuple((a.shape, str(a.dtype)) for a in leaves)
             asked = (function, model, type(method), method, tree, shapes, str(jax.config.jax_default_device))
             if asked not in self._kept:
-                traced = self._traced(function, model, method, inputs).trace(*inputs)
-                returns = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), traced.out_info)
-                self._kept[asked] = _Program(self._compilers.submit(_compile, traced.lower()), returns)
+                self._kept[asked] = self._made(function, model, method, inputs)
                 self.compilations += 1
                 if len(self._kept) > self._largest:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(asked)
             return self._kept[asked]
 
-    def _traced(self, function: Callable[..., Any], model: SDE, method: Method, inputs: tuple[Any, ...]) -> Any:
-        if self.folder is not None and (isinstance(function, _Stage) or function in _PLAIN):
-            found = kept(self.folder, function, model, method, inputs)
-            if found is not None:
-                return found
-        return jax.jit(lambda *a: function(model, method, *a))
+    def _made(self, function: Callable[..., Any], model: SDE, method: Method, inputs: tuple[Any, ...]) -> _Program:
+        """The program from the folder of kept ones, or a new one."""
+        file = None if self.folder is None else _kept.place(self.folder, function, model, method, inputs)
+        kept = None if file is None else _kept.read(file)
+
+        def trace() -> Any:
+            return jax.jit(lambda *a: function(model, method, *a)).trace(*inputs)
+
+        def load(found: _kept.Kept) -> Any:
+            try:
+                return found.load(inputs)
+            except Exception:  # of another make after all
+                with jax.enable_x64(True):
+                    return _compile(trace().lower())
+
+        if kept is not None:
+            return _Program(self._compilers.submit(load, kept), kept.returns)
+        traced = trace()
+        returns = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), traced.out_info)
+        lowered = traced.lower()
+
+        def make() -> Any:
+            compiled = _compile(lowered)
+            if file is not None:
+                self._compilers.submit(_kept.write, file, compiled, returns)
+            return compiled
+
+        return _Program(self._compilers.submit(make), returns)
 
 
 def _compile(lowered: Any) -> Any:
@@ -170,34 +181,23 @@ def cores() -> int:
 
 def estimate(model: SDE, method: Method, pool: Pool, start: np.ndarray, key: Key) -> Run:
     """The `Answer` of one fit."""
-    pool, start = _arrays(pool), np.asarray(start, np.float64)
-    if str(jax.random.key_impl(key)) != _GENERATOR:
-        return PROGRAMS.run(_answer, model, method, pool, start, key)
-    inputs = fields(pool), start, np.asarray(jax.random.key_data(key))
+    inputs = _arrays(pool), np.asarray(start, np.float64), key
     stages = [_Stage(i) for i in range(len(stages_of(method)))]
     begin, before = time.perf_counter(), PROGRAMS.compilations
-    found: Any = {}
+    found: Any = None
     for stage in stages:
         found = PROGRAMS.start(stage, model, method, *inputs, found)
     if PROGRAMS.follow is not None and PROGRAMS.compilations > before:
-        with jax.enable_x64(True):
-            PROGRAMS.follow(model, method, pool, jax.eval_shape(_estimate_of, found))
-    run = Run({}, 0.0, time.perf_counter() - begin if PROGRAMS.compilations > before else 0.0)
+        PROGRAMS.follow(model, method, inputs[0], found.estimate)
+    run = Run(None, 0.0, time.perf_counter() - begin if PROGRAMS.compilations > before else 0.0)
     for stage in stages:
         run = _after(run, PROGRAMS.run(stage, model, method, *inputs, run.value))
-    with jax.enable_x64(True):
-        arrays = jax.tree.map(jnp.asarray, run.value)
-        answer = Answer(**(arrays | {"estimate": _estimate_of(arrays)}))
-    return run._replace(value=jax.device_get(answer))
+    return run
 
 
 def _after(one: Run, other: Run) -> Run:
     """What the later of two runs returned, and what both took."""
     return Run(other.value, one.seconds + other.seconds, one.compile_seconds + other.compile_seconds)
-
-
-def _estimate_of(answer: dict[str, Any]) -> Estimate:
-    return Estimate(**answer["estimate"])
 
 
 def estimate_each(model: SDE, method: Method, pools: Pool, starts: np.ndarray, key: Key, batch: int) -> Run:
@@ -249,20 +249,13 @@ def each(one: Callable[..., Any], *rows: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class _Stage:
-    """One stage of a method as a program that can be kept on disk: a pool in a dict, a key in bits, dicts alone."""
+    """One stage of a method as a program; the last one's answer is judged and put in the user's units."""
 
     number: int
 
-    @property
-    def __name__(self) -> str:
-        return f"stage {self.number}"
-
-    def __call__(
-        self, model: SDE, method: Method, pool: dict[str, Any], start: Theta, bits: Array, found: Found
-    ) -> Found:
-        whole, key = Pool(**pool), jax.random.wrap_key_data(bits, impl=_GENERATOR)
-        told = stages_of(method)[self.number](model, whole, start, key, found)
-        return _in_dicts(model, whole, told) if isinstance(told, Estimate) else told
+    def __call__(self, model: SDE, method: Method, pool: Pool, start: Theta, key: Key, found: Any) -> Any:
+        told = stages_of(method)[self.number](model, pool, start, key, found)
+        return _judged(model, pool, told) if isinstance(told, Estimate) else told
 
 
 def stages_of(method: Method) -> tuple[Stage, ...]:
@@ -270,16 +263,6 @@ def stages_of(method: Method) -> tuple[Stage, ...]:
     if isinstance(method, Staged):
         return method.stages()
     return (lambda model, pool, start, key, found: method.estimate(model, pool, start, key),)
-
-
-def _in_dicts(model: SDE, pool: Pool, found: Estimate) -> dict[str, Any]:
-    answer = _judged(model, pool, found)
-    return fields(answer) | {"estimate": fields(answer.estimate)}
-
-
-def fields(module: eqx.Module) -> dict[str, Any]:
-    """A module as a dict."""
-    return {field.name: getattr(module, field.name) for field in dataclasses.fields(module)}
 
 
 def _answer(model: SDE, method: Method, pool: Pool, start: Theta, key: Key) -> Answer:
@@ -332,7 +315,7 @@ def _drift_facts(model: SDE, pool: Pool, found: Estimate) -> tuple[Bool[Array, "
         t = pool.moment(t, origin)
         return model.f(t, x, theta), jax.jacfwd(model.f, argnums=2)(t, x, theta)
 
-    f, slope = jax.vmap(jax.vmap(both, (0, 0, None)))(pool.times, states, pool.origins)
+    f, slope = over_series(jax.vmap(both, (0, 0, None)))(pool.times, states, pool.origins)
     drift_finite = jnp.all(jnp.isfinite(f) | ~rows[..., None])
     if not theta.size:
         return drift_finite, jnp.array(True)
@@ -342,7 +325,10 @@ def _drift_facts(model: SDE, pool: Pool, found: Estimate) -> tuple[Bool[Array, "
 
 
 def _full_rank(columns: Float[Array, "rows params"]) -> Bool[Array, ""]:
-    """Whether no combination of the columns, each scaled to length one, vanishes."""
+    """Whether no column, each scaled to length one, is a combination of the others."""
     columns = columns / jnp.max(jnp.abs(columns), axis=0, initial=1e-300)[None, :]
     columns = columns / jnp.maximum(jnp.linalg.norm(columns, axis=0), 1e-300)[None, :]
-    return jnp.linalg.eigvalsh(columns.T @ columns)[0] > _RANK
+    products = product(columns, columns)
+    # The inverse has on its diagonal one over the square of what each column adds to the others.
+    inverse = diagonal(solve(products, jnp.eye(products.shape[0])))
+    return jnp.all((inverse > 0) & (inverse < 1 / _RANK))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sdefit._types import Array, Float, Scalar
-from sdefit.data import Pool
+from sdefit.data import Pool, over_series
 from sdefit.dynamics.diffusion import even_scale
 from sdefit.dynamics.sde import SDE
 from sdefit.filtering.gaussian import Cloud, Filtered, Observations, after_first, update
@@ -59,8 +59,8 @@ class Problem(eqx.Module):
 
     def begin(self) -> Float[Array, "coordinates"]:
         """No drift at all, with G and σ from the increments of the data."""
-        path = jax.vmap(filled)(self.pool.times, self.pool.values, self.pool.observed)
-        errors = jax.vmap(increment_errors, (0, 0, 0, None))(self.pool.times, path, jnp.zeros_like(path), 1)
+        path = over_series(filled)(self.pool.times, self.pool.values, self.pool.observed)
+        errors = over_series(increment_errors, (0, 0, 0, None))(self.pool.times, path, jnp.zeros_like(path), 1)
         rest = self.where.begin(jnp.zeros(0), *split(errors), 0.0, path[:, 0])
         return jnp.concatenate([jnp.zeros(self.points.size), rest])
 
@@ -80,7 +80,7 @@ class Problem(eqx.Module):
         def one(times, values, observed):
             return _filter(field, weights, G, variance, Observations(times, values, observed), self.noise)
 
-        return jax.vmap(one)(self.pool.times, self.pool.values, self.pool.observed)
+        return over_series(one)(self.pool.times, self.pool.values, self.pool.observed)
 
     def loss(self, field: Field, scale: Array, lost: Array, u: Float[Array, "coordinates"]) -> Curved:
         """−log posterior density, without its constant."""

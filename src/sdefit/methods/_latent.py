@@ -10,14 +10,14 @@ import jax.numpy as jnp
 
 from sdefit import gp
 from sdefit._types import Array, Bool, Float, Key, Scalar, Theta
-from sdefit.data import Pool
+from sdefit.data import Pool, over_series
 from sdefit.dynamics.diffusion import DiffusionShape, even_scale
 from sdefit.dynamics.parameters import Bounds
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
 from sdefit.linalg import cholesky, diagonal, solve
 from sdefit.matching import means
-from sdefit.methods._base import Found, Staged
+from sdefit.methods._base import Staged
 
 PathDrift = Callable[[Float[Array, "series times state"], Theta], Float[Array, "series times state"]]
 
@@ -118,7 +118,7 @@ def path_drift(model: SDE, pool: Pool, times: Float[Array, "series times"]) -> P
 
     def drift(x, theta):
         one = pool.drift(lambda t, state: model.f(t, state, theta))
-        return jax.vmap(lambda t, x, origin: jax.vmap(one, in_axes=(0, 0, None))(t, x, origin))(times, x, pool.origins)
+        return over_series(jax.vmap(one, in_axes=(0, 0, None)))(times, x, pool.origins)
 
     return drift
 
@@ -173,12 +173,20 @@ class Latent(eqx.Module):
         return draw_roads(self.prepared, self.roads.rate, self.rows, samples, key).every(self.step)
 
 
-def fit_latent(settings: LatentSettings, model: SDE, pool: Pool) -> Found:
-    """φ, σ and G by maximum evidence: their coordinates, the evidence there, and whether the search converged."""
+class Told(eqx.Module):
+    """φ, σ and G of maximum evidence: their coordinates, the evidence there, and whether the search converged."""
+
+    u: Float[Array, "coordinates"]
+    evidence: Scalar
+    converged: Bool[Array, ""]
+
+
+def fit_latent(settings: LatentSettings, model: SDE, pool: Pool) -> Told:
+    """φ, σ and G by maximum evidence."""
     data = data_of(pool)
     levels, evidence = gp.noise_levels(data), evidence_of(settings, model, pool)
     found = gp.fit_evidence(evidence, data, levels, settings.evidence_starts, settings.iterations)
-    return {"u": found.x, "evidence": -found.value, "converged": found.converged}
+    return Told(found.x, -found.value, found.converged)
 
 
 def latent_at(settings: LatentSettings, model: SDE, pool: Pool, u: Float[Array, "coordinates"], key: Key) -> Latent:
@@ -186,7 +194,7 @@ def latent_at(settings: LatentSettings, model: SDE, pool: Pool, u: Float[Array, 
     evidence, data = evidence_of(settings, model, pool), data_of(pool)
     hyper = evidence.hyper(u)
     rows, step = (data_with_midpoints(pool), 2) if settings.passes else (data, 1)
-    prepared = jax.vmap(evidence.solver.condition, in_axes=(None, 0))(hyper, rows)
+    prepared = over_series(evidence.solver.condition, (None, 0))(hyper, rows)
     fine = draw_roads(prepared, hyper.rate, rows, settings.samples, key)
     path = jnp.mean(fine.x, axis=0)  # the posterior mean: half of the draws mirror the other half
     roads = fine.every(step)
@@ -200,7 +208,7 @@ def latent_at(settings: LatentSettings, model: SDE, pool: Pool, u: Float[Array, 
 def draw_roads(prepared: gp.Conditional, rate: Scalar, data: gp.Data, samples: int, key: Key) -> Roads:
     """Joint draws of both roads for every series, at every time of `data`."""
     keys = jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(data.times.shape[0]))
-    draws = jax.vmap(lambda one, k: one.draw(samples, k), out_axes=1)(prepared, keys)
+    draws = over_series(lambda one, k: one.draw(samples, k), out_axes=1)(prepared, keys)
     return Roads(draws.dz, draws.z + draws.o, draws.o, data.times, jnp.any(data.observed, axis=-1), rate)
 
 
@@ -225,7 +233,10 @@ def rms(a: Array) -> Scalar:
 
 
 class Warm(eqx.Module):
-    """Where the means of both roads agree, and coordinates v about there in which no unit is left."""
+    """Where a search for θ begins, and coordinates v about there.
+
+    As a rule it is where the means of both roads agree, and no unit is left in v.
+    """
 
     begin: Theta  # the first of the starts
     u: Theta
@@ -258,6 +269,15 @@ def warm_start(model: SDE, roads: Roads, speed: Scalar, drift: PathDrift, start:
     eye = jnp.eye(near.u.size)
     root = cholesky(curvature + 1e-9 * jnp.diag(diagonal(curvature)) + 1e-300 * eye)
     return Warm(bounds.constrain(begin[0]), near.u, solve(root.T, eye), scales, bounds.constrain(both.u[1]), bounds)
+
+
+def cold_start(model: SDE, latent: Latent, drift: PathDrift, start: Theta, key: Key) -> Warm:
+    """The published code's start, |N(0, 1)| where the user gave none, in unconstrained coordinates."""
+    roads = latent.roads
+    scales = scales_of(drift, jnp.mean(roads.x, axis=0), latent.speed, roads.weight, len(model.free))
+    begin = jnp.where(jnp.isfinite(start), start, jnp.abs(jax.random.normal(key, start.shape)))
+    u = model.bounds.unconstrain(begin)
+    return Warm(begin, u, jnp.eye(start.size), scales, begin, model.bounds)
 
 
 def believed(roads: Roads, drift: PathDrift, matched: Theta, by_steps: Theta) -> Theta:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from sdefit._types import Array, Float, Int, Key, Scalar, Theta
-from sdefit.data import Pool
+from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
 from sdefit.filtering.gaussian import Cloud, Filtered, Observations, after_first, log_likelihood, predict, run_filter
 from sdefit.filtering.moments import Rule, value_and_slope
@@ -59,20 +59,20 @@ def filter_pool(model: SDE, pool: Pool, point: Point, steps, rule: Rule) -> tupl
             filtered = run_filter(own, point.Q, point.variance, cloud, data, steps, rule)
         return log_likelihood(filtered.new, data.observed), filtered
 
-    total, filtered = jax.vmap(one)(pool.times, pool.values, pool.observed, pool.origins, point.first, steps)
+    total, filtered = over_series(one)(pool.times, pool.values, pool.observed, pool.origins, point.first, steps)
     return jnp.sum(total), filtered
 
 
 def step_counts(model: SDE, pool: Pool, thetas: Float[Array, "starts params"]) -> Int[Array, "series times"]:
     """Steps to each row, from the slope of the drift at the data for typical ones of `thetas`."""
-    path = jax.vmap(filled)(pool.times, pool.values, pool.observed)
+    path = over_series(filled)(pool.times, pool.values, pool.observed)
 
     def size(theta, t, x, origin):
         drift = pool.drift(lambda t, x: model.f(t, x, theta))
         return jnp.linalg.norm(value_and_slope(lambda t, x: drift(t, x, origin), t, x)[1])
 
-    over_series = jax.vmap(jax.vmap(size, (None, 0, 0, None)), (None, 0, 0, 0))
-    sizes = jax.vmap(over_series, (0, None, None, None))(thetas, pool.times, path, pool.origins)
+    every = over_series(jax.vmap(size, (None, 0, 0, None)), (None, 0, 0, 0))
+    sizes = jax.vmap(every, (0, None, None, None))(thetas, pool.times, path, pool.origins)
     typical = jnp.median(jnp.where(jnp.isfinite(sizes), sizes, 0.0), axis=0)
     ends = jnp.maximum(typical, jnp.roll(typical, 1, axis=1))
     gaps = jnp.diff(pool.times, axis=1, prepend=pool.times[:, :1])
@@ -85,12 +85,12 @@ def starts_from(
 ) -> tuple[Float[Array, "starts coordinates"], Int[Array, "series times"]]:
     """Where the searches begin, and the steps that the filter will take."""
     model, size = where.model, len(where.model.free)
-    path = jax.vmap(filled)(pool.times, pool.values, pool.observed)
+    path = over_series(filled)(pool.times, pool.values, pool.observed)
 
     def errors(u, over):
         drift = pool.drift(lambda t, x: model.f(t, x, model.bounds.constrain(u)))
-        drifts = jax.vmap(jax.vmap(drift, (0, 0, None)))(pool.times, path, pool.origins)
-        return jax.vmap(increment_errors, (0, 0, 0, None))(pool.times, path, drifts, over)
+        drifts = over_series(jax.vmap(drift, (0, 0, None)))(pool.times, path, pool.origins)
+        return over_series(increment_errors, (0, 0, 0, None))(pool.times, path, drifts, over)
 
     def match(tries, over):
         def fn(u):

@@ -5,23 +5,25 @@ The drift enters in integrated form; G, σ and θ are found again along a path t
 
 import abc
 import dataclasses
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from sdefit import gp
-from sdefit._types import Array, Bool, Float, Int, Key, Scalar, Theta
-from sdefit.data import Pool
+from sdefit._types import Array, Bool, Float, Int, Key, Theta
+from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
 from sdefit.gp import weak
 from sdefit.gp.evidence import noise_prior
 from sdefit.linalg import solve
-from sdefit.methods._base import Found, Information, Stage
+from sdefit.methods._base import Information, Stage
 from sdefit.methods._latent import (
+    Latent,
     LatentSettings,
     Roads,
+    Told,
+    Warm,
     data_of,
     data_with_midpoints,
     evidence_of,
@@ -36,62 +38,85 @@ _REST = 0.3  # θ rests when a pass moves it by less, in standard errors
 _MORE = 4  # times as many passes as were asked for are the most
 
 
+class Begun(eqx.Module):
+    """A matching method before θ is matched: the latent process, draws from it, and where the search begins."""
+
+    told: Told
+    latent: Latent
+    warm: Warm
+
+
 class Matched(eqx.Module):
     """A matching method before its last stage: θ is matched, the refit is to come."""
 
-    latent: Float[Array, "coordinates"]
-    evidence: Scalar
+    told: Told
     path: Float[Array, "series rows state"]
     begin: Theta
-    theta: Theta
-    near: Theta  # where the refit begins
     scales: Theta
     few: Roads
+    theta: Theta
+    near: Theta  # where the refit begins
     matched: Bool[Array, ""]  # whether the search for θ converged
     converged: Bool[Array, ""]  # whether all that counts has so far
     alive: Bool[Array, ""]
     trace: dict[str, Array]
 
-    def plain(self) -> Found:
-        """The same in dicts alone."""
-        return vars(self) | {"few": dict(vars(self.few))}
-
     @classmethod
-    def of(cls, plain: Found) -> "Matched":
-        fields: dict[str, Any] = plain | {"few": Roads(**plain["few"])}
-        return cls(**fields)
+    def after(
+        cls,
+        begun: Begun,
+        theta: Theta,
+        near: Theta,
+        matched: Bool[Array, ""],
+        converged: Bool[Array, ""],
+        alive: Bool[Array, ""],
+        trace: dict[str, Array],
+    ) -> "Matched":
+        """What a method found from where it began, with what of that the refit needs."""
+        latent, warm = begun.latent, begun.warm
+        return cls(
+            begun.told, latent.path, warm.begin, warm.scales, latent.roads.few(), theta, near, matched, converged,
+            alive, trace,
+        )  # fmt: skip
 
 
 class Matching(LatentSettings):
-    """A method of three stages: the latent process, the matching of θ, and the refit. Only the second is its own."""
+    """A method of four stages: the latent process, draws and a start for θ, the matching of θ, and the refit.
+
+    Those in the middle are its own.
+    """
 
     def stages(self) -> tuple[Stage, ...]:
-        return self._latent, self.match, self._refit
+        return self._latent, self.begin, self.match, self._refit
 
     @abc.abstractmethod
-    def match(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Found) -> Found:
-        """`Matched.plain()`, from what `fit_latent` found."""
+    def begin(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Told) -> Begun:
+        """Draws, and where the search for θ begins."""
 
-    def _latent(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Found) -> Found:
+    @abc.abstractmethod
+    def match(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Begun) -> Matched:
+        """θ from there."""
+
+    def _latent(self, model: SDE, pool: Pool, start: Theta, key: Key, found: None) -> Told:
         return fit_latent(self, model, pool)
 
-    def _refit(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Found) -> Estimate:
+    def _refit(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Matched) -> Estimate:
         """The refit, where the settings ask for one, and all that is told of the way there."""
-        half = Matched.of(found)
+        half, u = found, found.told.u
         evidence, drift = evidence_of(self, model, pool), path_drift(model, pool, pool.times)
         if self.passes:
-            best = _refine(model, pool, evidence, half.latent, half.path, half.near, half.scales, self.passes)
+            best = _refine(model, pool, evidence, u, half.path, half.near, half.scales, self.passes)
         else:
-            best = _unrefined(evidence, half.latent, pool, half.theta, half.matched)
+            best = _unrefined(evidence, u, pool, half.theta, half.matched)
         trace = half.trace | {
             "derivatives_data": _figure_samples(pool, half.few.dz),
             "derivatives_model_before": _figure_samples(pool, half.few.model(drift, half.begin)),
             "derivatives_model_after": _figure_samples(pool, half.few.model(drift, best.theta)),
         }
-        kept = {"latent": half.latent, "scales": half.scales, "matched": half.theta, "covariance": best.covariance}
+        kept = {"latent": u, "scales": half.scales, "matched": half.theta, "covariance": best.covariance}
         code = jnp.where(half.converged & best.converged, Code.OK, Code.NOT_CONVERGED)
         code = jnp.where(half.alive, code, Code.DEAD_CRITIC)
-        return Estimate(best.theta, best.G, best.noise, best.mean, best.std, half.evidence, code, kept, trace)
+        return Estimate(best.theta, best.G, best.noise, best.mean, best.std, half.told.evidence, code, kept, trace)
 
     def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
         """The path of the refit if there is one, else that of the Gaussian process."""
@@ -206,7 +231,7 @@ def _unrefined(evidence: gp.Evidence, u, pool: Pool, theta: Theta, converged: Bo
 
 def _latent_path(evidence: gp.Evidence, u: Float[Array, "coordinates"], rows: gp.Data) -> gp.Posterior:
     """What the Gaussian process alone says of the path at these rows."""
-    return jax.vmap(evidence.solver.posterior, in_axes=(None, 0))(evidence.hyper(u), rows)
+    return over_series(evidence.solver.posterior, (None, 0))(evidence.hyper(u), rows)
 
 
 def _prior(model: SDE, scales: Theta) -> tuple[Theta, Theta]:
@@ -281,7 +306,7 @@ class _Refit(eqx.Module):
         """∂f/∂x along the path."""
         one = self.pool.drift(lambda t, state: self.model.f(t, state, theta))
         along = jax.vmap(jax.jacfwd(one, argnums=1), in_axes=(0, 0, None))
-        return jax.vmap(along)(self.rows.times, path, self.pool.origins)
+        return over_series(along)(self.rows.times, path, self.pool.origins)
 
     def _inside(self, theta: Theta, before: Theta) -> Theta:
         """θ kept inside its bounds: at most nine tenths of the way from where it was to a bound."""

@@ -12,21 +12,21 @@ from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
 from sdefit.matching import critic
-from sdefit.methods._base import Found
 from sdefit.methods._latent import (
     Latent,
     PathDrift,
     Roads,
+    Told,
     Warm,
     believed,
     check_free,
     check_settings,
+    cold_start,
     latent_at,
     path_drift,
-    scales_of,
     warm_start,
 )
-from sdefit.methods._refit import Matched, Matching
+from sdefit.methods._refit import Begun, Matched, Matching
 
 
 class AReS(Matching):
@@ -115,33 +115,27 @@ class AReS(Matching):
     def check(self, model: SDE, pool: Pool) -> None:
         check_free("AReS", model)
 
-    def match(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Found) -> Found:
-        draw_key, start_key, fresh_key, game_key = jax.random.split(key, 4)
-        latent = latent_at(self, model, pool, found["u"], draw_key)
-        drift, roads = path_drift(model, pool, pool.times), latent.roads
-        bank = _Bank.of(roads, self.batch)
+    def begin(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Told) -> Begun:
+        draw_key, start_key, _, _ = jax.random.split(key, 4)
+        latent, drift = latent_at(self, model, pool, found.u, draw_key), path_drift(model, pool, pool.times)
         if self.fresh:
-            warm = _cold_start(model, latent, drift, start, start_key)
+            return Begun(found, latent, cold_start(model, latent, drift, start, start_key))
+        few = _Bank.of(latent.roads, self.batch).batch(jnp.array(0))
+        return Begun(found, latent, warm_start(model, few, latent.speed, drift, start, self.starts, start_key))
+
+    def match(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Begun) -> Matched:
+        _, _, fresh_key, game_key = jax.random.split(key, 4)
+        latent, warm, drift = found.latent, found.warm, path_drift(model, pool, pool.times)
+        if self.fresh:
             board = self._fresh_board(latent, drift, warm, fresh_key)
         else:
-            warm = warm_start(model, bank.batch(jnp.array(0)), latent.speed, drift, start, self.starts, start_key)
-            board = self._board(bank, roads, drift, warm)
-        game = self._play(board, roads, warm, game_key)
+            board = self._board(latent.roads, drift, warm)
+        game = self._play(board, latent.roads, warm, game_key)
         theta = warm.theta(game.theta)
-        return Matched(
-            latent=found["u"],
-            evidence=found["evidence"],
-            path=latent.path,
-            begin=warm.begin,
-            theta=theta,
-            near=believed(roads, drift, theta, warm.by_steps),
-            scales=warm.scales,
-            few=roads.few(),
-            matched=game.converged,
-            converged=found["converged"] & game.converged,
-            alive=game.alive,
-            trace={"loss": game.distances, "theta": jax.vmap(warm.theta)(game.path), "restarts": game.restarts},
-        ).plain()
+        near = believed(latent.roads, drift, theta, warm.by_steps)
+        trace = {"loss": game.distances, "theta": jax.vmap(warm.theta)(game.path), "restarts": game.restarts}
+        converged = found.told.converged & game.converged
+        return Matched.after(found, theta, near, game.converged, converged, game.alive, trace)
 
     def _play(self, board: critic.Board, roads: Roads, warm: Warm, key: Key) -> critic.Outcome:
         """The game about θ in the coordinates of `warm`; where it begins warm, the critic first learns alone."""
@@ -153,9 +147,9 @@ class AReS(Matching):
         dim = math.prod(roads.dz.shape[1:])
         return critic.play(board, jnp.zeros_like(warm.u), lambda k: critic.new_critic(dim, live, k), rules, key)
 
-    def _board(self, bank: "_Bank", roads: Roads, drift: PathDrift, warm: Warm) -> critic.Board:
+    def _board(self, roads: Roads, drift: PathDrift, warm: Warm) -> critic.Board:
         """Draws made once, gone through batch by batch; both roads of a batch come from the same draws."""
-        scaled = _Scaled.of(roads)
+        bank, scaled = _Bank.of(roads, self.batch), _Scaled.of(roads)
 
         def model(i, v):
             return scaled(bank.batch(i).model(drift, warm.theta(v)))
@@ -173,15 +167,6 @@ class AReS(Matching):
             return scaled(draw(model_key, i).model(drift, warm.theta(v)))
 
         return critic.Board(lambda i: scaled(draw(data_key, i).dz), model)
-
-
-def _cold_start(model: SDE, latent: Latent, drift: PathDrift, start: Theta, key: Key) -> Warm:
-    """The published code's start, |N(0, 1)| where the user gave none, in unconstrained coordinates."""
-    roads = latent.roads
-    scales = scales_of(drift, jnp.mean(roads.x, axis=0), latent.speed, roads.weight, len(model.free))
-    begin = jnp.where(jnp.isfinite(start), start, jnp.abs(jax.random.normal(key, start.shape)))
-    u = model.bounds.unconstrain(begin)
-    return Warm(begin, u, jnp.eye(start.size), scales, begin, model.bounds)
 
 
 class _Bank(eqx.Module):

@@ -1,7 +1,7 @@
 """`ESGF`: maximum likelihood of θ, G and σ by a continuous-discrete Gaussian filter."""
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -9,13 +9,13 @@ import jax.numpy as jnp
 
 from sdefit import gp
 from sdefit._types import Array, Float, Int, Key, Scalar, Theta
-from sdefit.data import Pool
+from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
 from sdefit.filtering.gaussian import Cloud, Innovations, run_smoother
 from sdefit.filtering.moments import RULES
 from sdefit.filtering.scoring import Curved, Scored, negative_log_likelihood, score, unsearched
-from sdefit.methods._base import Found, Information, Stage, Staged
+from sdefit.methods._base import Information, Stage, Staged
 from sdefit.methods._coordinates import Coordinates, Levels, Point, root
 from sdefit.methods._likelihood import Likelihood, filter_pool, starts_from, step_counts
 from sdefit.result import Code, Estimate
@@ -76,12 +76,12 @@ class ESGF(Staged):
     def stages(self) -> tuple[Stage, ...]:
         return self._begin, self._climb, self._tell
 
-    def _begin(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Found) -> Found:
+    def _begin(self, model: SDE, pool: Pool, start: Theta, key: Key, found: None) -> dict[str, Any]:
         """Where the searches begin, and the steps of the filter there."""
         begin, steps = starts_from(Coordinates(model, pool, self.noise), pool, start, self.starts, key)
         return {"begin": begin, "steps": steps}
 
-    def _climb(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Found) -> Found:
+    def _climb(self, model: SDE, pool: Pool, start: Theta, key: Key, found: dict[str, Any]) -> dict[str, Any]:
         """The searches, with steps short enough that halving them changes little."""
         last = self._rounds(Coordinates(model, pool, self.noise), pool, found["begin"], found["steps"])
         values = last.values
@@ -90,12 +90,12 @@ class ESGF(Staged):
         hyper |= {"halving": last.halving, "steps": last.steps}
         return {"hyper": hyper, "converged": best.converged, "climb": -best.values}
 
-    def _tell(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Found) -> Estimate:
+    def _tell(self, model: SDE, pool: Pool, start: Theta, key: Key, found: dict[str, Any]) -> Estimate:
         """The estimate at the best point, with its path."""
         hyper, where = found["hyper"], Coordinates(model, pool, self.noise)
         point = where.point(where.natural(hyper["coordinates"]))
         total, filtered = filter_pool(model, pool, point, hyper["steps"], self.rule)
-        smooth = jax.vmap(run_smoother)(filtered)
+        smooth = over_series(run_smoother)(filtered)
         excess, told = _kurtosis(filtered.new)
         return Estimate(
             theta=point.theta,
@@ -113,7 +113,7 @@ class ESGF(Staged):
         point = Point(estimate.theta, estimate.G @ estimate.G.T, estimate.noise**2, estimate.hyper["first"])
         steps = step_counts(model, pool, estimate.theta[None])
         _, filtered = filter_pool(model, pool, point, steps, self.rule)
-        smooth = jax.vmap(run_smoother)(filtered)
+        smooth = over_series(run_smoother)(filtered)
         return smooth.mean, _std(smooth)
 
     def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:
@@ -157,8 +157,8 @@ class ESGF(Staged):
             fits = self._search(where, pool, steps, loose, last.fits.x)
             new = _Round(last.count + 1, steps, fits, last.halving)
             point = where.point(where.natural(fits.x[jnp.argmin(new.values)]), loose)
-            total = jax.vmap(lambda n: filter_pool(where.model, pool, point, n * steps, self.rule)[0])(
-                jnp.array([1, 2])
+            total = jax.lax.map(
+                lambda n: filter_pool(where.model, pool, point, n * steps, self.rule)[0], jnp.array([1, 2])
             )
             return eqx.tree_at(lambda r: r.halving, new, total[1] - total[0])
 

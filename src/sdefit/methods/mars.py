@@ -2,7 +2,6 @@
 
 from typing import ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -11,19 +10,18 @@ from sdefit._types import Array, Bool, Key, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.matching import mmd
-from sdefit.methods._base import Found
 from sdefit.methods._latent import (
-    Latent,
     PathDrift,
+    Told,
     believed,
     check_free,
     check_settings,
+    cold_start,
     latent_at,
     path_drift,
-    scales_of,
     warm_start,
 )
-from sdefit.methods._refit import Matched, Matching
+from sdefit.methods._refit import Begun, Matched, Matching
 from sdefit.optimise import minimise
 
 
@@ -85,31 +83,24 @@ class MaRS(Matching):
     def check(self, model: SDE, pool: Pool) -> None:
         check_free("MaRS", model)
 
-    def match(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Found) -> Found:
+    def begin(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Told) -> Begun:
         draw_key, start_key = jax.random.split(key)
-        latent = latent_at(self, model, pool, found["u"], draw_key)
-        match = self._match_fresh if self.adam_steps else self._match
-        matched = match(model, latent, path_drift(model, pool, pool.times), start, start_key)
-        return Matched(
-            latent=found["u"],
-            evidence=found["evidence"],
-            path=latent.path,
-            begin=matched.begin,
-            theta=matched.theta,
-            near=matched.near,
-            scales=matched.scales,
-            few=latent.roads.few(),
-            matched=matched.converged,
-            converged=found["converged"],
-            alive=jnp.array(True),
-            trace={"loss": matched.losses},
-        ).plain()
+        latent, drift = latent_at(self, model, pool, found.u, draw_key), path_drift(model, pool, pool.times)
+        if self.adam_steps:
+            return Begun(found, latent, cold_start(model, latent, drift, start, jax.random.split(start_key)[0]))
+        warm = warm_start(model, latent.roads, latent.speed, drift, start, self.starts, start_key)
+        return Begun(found, latent, warm)
 
-    def _match(self, model: SDE, latent: Latent, drift: PathDrift, start: Theta, key: Key) -> "_Met":
-        """θ at which the two roads agree: in their means first, then in MMD, with the draws held fixed."""
-        roads = latent.roads
-        warm = warm_start(model, roads, latent.speed, drift, start, self.starts, key)
-        data, zero = roads.vectors(roads.dz), jnp.zeros(len(model.free))
+    def match(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Begun) -> Matched:
+        drift = path_drift(model, pool, pool.times)
+        if self.adam_steps:
+            return self._match_fresh(found, drift, jax.random.split(jax.random.split(key)[1])[1])
+        return self._match(found, drift)
+
+    def _match(self, begun: Begun, drift: PathDrift) -> Matched:
+        """θ at which the two roads agree in MMD, with the draws held fixed."""
+        roads, warm = begun.latent.roads, begun.warm
+        data, zero = roads.vectors(roads.dz), jnp.zeros_like(warm.u)
         first = roads.vectors(roads.model(drift, warm.theta(zero)))
         length = mmd.median_length(data, first)
 
@@ -120,21 +111,18 @@ class MaRS(Matching):
         found = minimise(loss, zero, iterations=self.iterations, tolerance=1e-4)
         theta = warm.theta(found.x)
         near = believed(roads, drift, theta, warm.by_steps)
-        return _Met(warm.begin, theta, near, warm.scales, found.values / self.samples, found.converged)
+        return self._matched(begun, theta, near, found.converged, found.values / self.samples)
 
-    def _match_fresh(self, model: SDE, latent: Latent, drift: PathDrift, start: Theta, key: Key) -> "_Met":
+    def _match_fresh(self, begun: Begun, drift: PathDrift, key: Key) -> Matched:
         """θ by Adam on MMD², every batch of both roads drawn anew: Algorithm 3 of the paper."""
-        roads = latent.roads
-        scales = scales_of(drift, jnp.mean(roads.x, axis=0), latent.speed, roads.weight, len(model.free))
-        start_key, batch_key = jax.random.split(key)
-        guess = jnp.abs(jax.random.normal(start_key, start.shape))  # the published code's start
-        begin = jnp.where(jnp.isfinite(start), start, guess)
+        latent, warm = begun.latent, begun.warm
         adam = optax.adam(self.learning_rate)
 
         def loss(u, key):
             data_key, model_key = jax.random.split(key)
             theirs, ours = latent.draw(self.samples, data_key), latent.draw(self.samples, model_key)
-            data, other = roads.vectors(theirs.dz), roads.vectors(ours.model(drift, model.bounds.constrain(u)))
+            vectors = latent.roads.vectors
+            data, other = vectors(theirs.dz), vectors(ours.model(drift, warm.bounds.constrain(u)))
             length = mmd.median_length(jax.lax.stop_gradient(data), jax.lax.stop_gradient(other))
             return mmd.mmd_squared(data, other, length)
 
@@ -144,19 +132,11 @@ class MaRS(Matching):
             move, state = adam.update(gradient, state)
             return (u + move, state), value
 
-        u = model.bounds.unconstrain(begin)
-        keys = jax.random.split(batch_key, self.adam_steps)
-        (u, _), losses = jax.lax.scan(step, (u, adam.init(u)), keys)
-        theta = model.bounds.constrain(u)
-        return _Met(begin, theta, theta, scales, losses, jnp.all(jnp.isfinite(u)))
+        keys = jax.random.split(key, self.adam_steps)
+        (u, _), losses = jax.lax.scan(step, (warm.u, adam.init(warm.u)), keys)
+        theta = warm.bounds.constrain(u)
+        return self._matched(begun, theta, theta, jnp.all(jnp.isfinite(u)), losses)
 
-
-class _Met(eqx.Module):
-    """Where matching began and ended, the natural scales of θ, and the loss on the way."""
-
-    begin: Theta
-    theta: Theta
-    near: Theta  # where a refit begins
-    scales: Theta
-    losses: Array
-    converged: Bool[Array, ""]
+    def _matched(self, begun: Begun, theta: Theta, near: Theta, matched: Bool[Array, ""], losses: Array) -> Matched:
+        # The refit forgets where it began: whether the search for that converged does not count.
+        return Matched.after(begun, theta, near, matched, begun.told.converged, jnp.array(True), {"loss": losses})

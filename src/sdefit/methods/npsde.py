@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from sdefit._types import Array, Float, Key, Theta
-from sdefit.data import Pool
+from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
 from sdefit.filtering.gaussian import Cloud, run_smoother
@@ -122,7 +122,7 @@ class NPSDE(Method):
 
     def _problem(self, model: SDE, pool: Pool, key: Key) -> Problem:
         K = len(model.states)
-        path = jax.vmap(filled)(pool.times, pool.values, pool.observed).reshape(-1, K)
+        path = over_series(filled)(pool.times, pool.values, pool.observed).reshape(-1, K)
         points = spread_points(path, jnp.any(pool.observed, axis=-1).ravel(), self.inducing * K)
         pairs = max(self.paths // 2, K * (1 + self.steps))
         return Problem(model, pool, points, matched_normals(key, 2 * pairs, 1 + self.steps, K))
@@ -166,7 +166,7 @@ class NPSDE(Method):
 
 def _smoothed(problem: Problem, field: Field, v, Q, variance) -> tuple[Array, Array]:
     """Mean and standard deviation of the states at every row."""
-    smooth: Cloud = jax.vmap(run_smoother)(problem.filter(field, v, Q, variance))
+    smooth: Cloud = over_series(run_smoother)(problem.filter(field, v, Q, variance))
     return smooth.mean, jnp.sqrt(jnp.maximum(jnp.diagonal(smooth.covariance, axis1=-2, axis2=-1), 0.0))
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sdefit._types import Array, Float, Key, Theta
-from sdefit.data import Pool
+from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
 from sdefit.filtering.gaussian import Cloud, Observations, after_first
@@ -170,7 +170,7 @@ class _Bound:
             drift, steps, first, data = self._parts(point, series)
             return infer(drift, steps, point.variance, first, data, series.guide, self.sweeps)
 
-        return jax.vmap(one)(self._series())
+        return over_series(one)(self._series())
 
     def curved(self, point_of, natural: Float[Array, "natural"]) -> Curved:
         """Minus the bound at the best q, with its exact gradient and an expected curvature."""
@@ -183,7 +183,7 @@ class _Bound:
                 drift, steps, first, data = self._parts(point, series)
                 return bound_and_innovations(drift, steps, point.variance, first, data, path)
 
-            value, new = jax.vmap(one)(self._series(), found)
+            value, new = over_series(one)(self._series(), found)
             parts = -jnp.sum(value), new.error.ravel(), new.variance.ravel()
             return parts, parts
 
@@ -206,7 +206,7 @@ class _Bound:
             data = refine(Observations(times, values, observed), self.substeps)
             return _Series(data, filled(data.times, data.values, data.observed), origin)
 
-        return jax.vmap(one)(self.pool.times, self.pool.values, self.pool.observed, self.pool.origins)
+        return over_series(one)(self.pool.times, self.pool.values, self.pool.observed, self.pool.origins)
 
 
 class _Series(eqx.Module):

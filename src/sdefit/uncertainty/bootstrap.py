@@ -1,7 +1,6 @@
 """Data simulated from a fit and fitted again, many at a time: what the estimates would be in a repetition."""
 
-import functools
-from collections.abc import Callable
+import dataclasses
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sdefit._types import Array, Float, Int, Key
-from sdefit.data import Pool
+from sdefit.data import Pool, over_series
 from sdefit.dynamics.schemes import SCHEMES, draws, march
 from sdefit.dynamics.sde import SDE
 from sdefit.methods import _driver
@@ -102,23 +101,23 @@ def _from_posterior(model, method, pools: Pool, estimates: Estimate, draws: int,
     def rows(index: np.ndarray) -> tuple[Any, ...]:
         return *jax.tree.map(lambda a: a[index], (pools, estimates)), index, key
 
-    run = _driver.PROGRAMS.run_each(_possible(draws), model, method, rows, fits, batch)
+    run = _driver.PROGRAMS.run_each(_Possible(draws), model, method, rows, fits, batch)
     which = np.repeat(np.arange(fits), draws)
     return which, values_of(*(a.reshape(len(which), *a.shape[2:]) for a in run.value)), run
 
 
-@functools.cache
-def _possible(draws: int) -> Callable[..., Any]:
+@dataclasses.dataclass(frozen=True)
+class _Possible:
     """The program of so many draws from the posterior of each of many fits, in the user's units."""
 
-    def program(model: SDE, method: Method, pools: Pool, estimates: Estimate, index: Array, key: Key):
+    draws: int
+
+    def __call__(self, model: SDE, method: Method, pools: Pool, estimates: Estimate, index: Array, key: Key):
         def one(pool, estimate, i):
-            theta, G, noise = possible(model, method, pool, estimate, draws, jax.random.fold_in(key, i))
+            theta, G, noise = possible(model, method, pool, estimate, self.draws, jax.random.fold_in(key, i))
             return theta, jax.vmap(pool.diffusion_out)(G), pool.spread_out(noise)
 
         return _driver.each(one, pools, estimates, index)
-
-    return program
 
 
 def refit(
@@ -240,4 +239,4 @@ def paths(
         return march(SCHEMES["shark"], own, source.G, first, times, counts[1:], draws(key, first.size))[0]
 
     keys = jax.random.split(key, pool.times.shape[0])
-    return jax.vmap(one)(pool.times, pool.origins, source.mean[:, 0], counts, keys)
+    return over_series(one)(pool.times, pool.origins, source.mean[:, 0], counts, keys)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import equinox as eqx
 import numpy as np
 
 from sdefit.data import Pool
@@ -21,7 +22,7 @@ def covariance(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> _d
     return run._replace(value=in_users_units(model, run.value, pool.scale, pool.time_scale))
 
 
-def ahead(model: SDE, method: Method, pool: Pool, estimate: Any) -> None:
+def ahead(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> None:
     """Have the program of `covariance` compiled before there is an estimate, from the shapes of one."""
     if type(method).information is not Method.information:
         _driver.PROGRAMS.start(_information, model, method, *_inputs(pool, estimate))
@@ -34,14 +35,13 @@ def in_users_units(model: SDE, covariance: Any, scale: Any, time_scale: Any) -> 
     return units[:, None] * np.asarray(covariance) * units[None, :]
 
 
-def _inputs(pool: Pool, estimate: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Both in dicts, without what was only kept to be shown."""
-    return _driver.fields(pool), _driver.fields(estimate) | {"trace": {}}
+def _inputs(pool: Pool, estimate: Estimate) -> tuple[Pool, Estimate]:
+    """Both, without what was only kept to be shown."""
+    return pool, eqx.tree_at(lambda e: e.trace, estimate, {})
 
 
-@_driver.plain
-def _information(model: SDE, method: Method, pool: dict[str, Any], estimate: dict[str, Any]):
-    found = method.information(model, Pool(**pool), Estimate(**estimate))
+def _information(model: SDE, method: Method, pool: Pool, estimate: Estimate):
+    found = method.information(model, pool, estimate)
     assert isinstance(found, Information)
     return found.covariance
 

@@ -14,7 +14,7 @@ from sdefit.dynamics.sde import SDE
 from sdefit.errors import InputError
 from sdefit.methods._base import Method
 from sdefit.result import Estimate
-from sdefit.uncertainty import errors
+from sdefit.uncertainty import errors, verdict
 from sdefit.uncertainty.bootstrap import Replicas, finite, replicas, source_of
 from sdefit.uncertainty.quantities import Quantities
 from sdefit.uncertainty.verdict import Evidence, judge, natural_scales, starts_sentence
@@ -117,7 +117,7 @@ def intervals(
         failed = int(np.sum(~finite(made.found)))
         cost = {"seconds": made.seconds, "compile_seconds": made.compile_seconds}
     sizes = natural_scales(model, method, pool, estimate)
-    verdict = judge(quantities, Evidence(values, *ends, level, sizes, None if told is None else told.value))
+    judged = judge(quantities, Evidence(values, *ends, level, sizes, None if told is None else told.value))
     return Intervals(
         names=tuple(quantities.names),
         estimate=values,
@@ -128,11 +128,17 @@ def intervals(
         level=level,
         draws=draws,
         failed=failed,
-        verdicts=verdict.words,
-        sentences=(*verdict.sentences, *starts_sentence(estimate)),
+        verdicts=judged.words,
+        sentences=(*judged.sentences, *starts_sentence(estimate)),
         std_seconds=0.0 if told is None else told.seconds + told.compile_seconds,
         **cost,
     )
+
+
+def ahead(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> None:
+    """Have the programs of `intervals` without draws compiled before there is an estimate, from the shapes of one."""
+    errors.ahead(model, method, pool, estimate)
+    verdict.ahead(model, method, pool, estimate)
 
 
 def from_errors(

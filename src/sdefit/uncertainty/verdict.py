@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sdefit.data import Pool
+from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
 from sdefit.methods import _driver
 from sdefit.methods._base import Method
@@ -142,6 +142,11 @@ def natural_scales(model: SDE, method: Method, pool: Pool, estimate: Estimate) -
     return np.asarray(_driver.PROGRAMS.run(_scales, model, method, pool, estimate.theta, estimate.mean).value)
 
 
+def ahead(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> None:
+    """Have the program of `natural_scales` compiled before there is an estimate, from the shapes of one."""
+    _driver.PROGRAMS.start(_scales, model, method, pool, estimate.theta, estimate.mean)
+
+
 def _scales(model: SDE, method: Method, pool: Pool, theta, mean):
     del method
     seen = jnp.any(pool.observed, axis=-1)
@@ -150,7 +155,7 @@ def _scales(model: SDE, method: Method, pool: Pool, theta, mean):
         t = pool.moment(t, origin)
         return model.f(t, x, theta) / pool.scale, jax.jacfwd(model.f, argnums=2)(t, x, theta) / pool.scale[:, None]
 
-    f, slope = jax.vmap(jax.vmap(both, (0, 0, None)))(pool.times, pool.path_out(mean), pool.origins)
+    f, slope = over_series(jax.vmap(both, (0, 0, None)))(pool.times, pool.path_out(mean), pool.origins)
     size = jnp.sqrt(jnp.sum(jnp.where(seen[..., None], f, 0.0) ** 2))
     return size / jnp.sqrt(
         jnp.maximum(jnp.sum(jnp.where(seen[..., None, None], slope, 0.0) ** 2, axis=(0, 1, 2)), 1e-300)
