@@ -301,14 +301,31 @@ def test_the_move_is_summed_over_series_and_turns_with_the_covariance():
     np.testing.assert_allclose(move, 0.5 * 5.5 * V[:, 0], rtol=1e-12)
 
 
-def test_the_share_of_the_move():
-    """1 − 6/ρ² with ρ the move in standard errors, at least a half; the same in any units of θ."""
+def spans(*lengths: float) -> Data:
+    """Series observed over these lengths of time, from different beginnings."""
+    times = jnp.asarray([[2.0 * i, 2.0 * i + 0.3 * T, 2.0 * i + T, 2.0 * i + T] for i, T in enumerate(lengths)])
+    return Data(times, jnp.zeros((len(lengths), 4, 1)), jnp.ones((len(lengths), 4, 1), bool))
+
+
+@pytest.mark.parametrize(
+    ("rows", "least"),
+    [
+        (spans(7.0), 0.5),
+        (spans(*[7.0] * 10), 0.95),
+        (spans(7.0, 0.0), 0.5),
+        (spans(8.0, 4.0), 1 - 0.5 * (64 + 16) / 144),
+    ],
+    ids=["one", "ten", "one and nothing", "unequal"],
+)
+def test_the_share_of_the_move(rows, least):
+    """1 − 6/ρ² with ρ the move in standard errors, at least a half for one series; the same in any units of θ."""
     V = np.array([[0.3, -0.2], [-0.2, 0.9]])
     direction = np.array([1.0, -0.5])
     length = np.sqrt(direction @ np.linalg.solve(V, direction))
-    for rho, share in [(0.0, 0.5), (1.0, 0.5), (4.0, 1 - 6 / 16), (30.0, 1 - 6 / 900)]:
+    for rho, share in [(0.0, 0.0), (1.0, 0.0), (4.0, 1 - 6 / 16), (30.0, 1 - 6 / 900)]:
         move = rho / length * direction
         unit = np.array([60.0, 1e-3])
-        assert float(weak.divergence_share(jnp.asarray(move), jnp.asarray(V))) == pytest.approx(share, rel=1e-9)
-        scaled = weak.divergence_share(jnp.asarray(unit * move), jnp.asarray(unit[:, None] * V * unit[None, :]))
-        assert float(scaled) == pytest.approx(share, rel=1e-9)
+        found = weak.divergence_share(jnp.asarray(move), jnp.asarray(V), rows)
+        assert float(found) == pytest.approx(max(share, least), rel=1e-9)
+        scaled = weak.divergence_share(jnp.asarray(unit * move), jnp.asarray(unit[:, None] * V * unit[None, :]), rows)
+        assert float(scaled) == pytest.approx(max(share, least), rel=1e-9)

@@ -276,15 +276,19 @@ def divergence_move(
     return -0.5 * covariance @ jax.grad(total)(theta)
 
 
-def divergence_share(move: Theta, covariance: Float[Array, "params params"]) -> Scalar:
-    """The share of `divergence_move` to take: half of it, and nearly all where the data are long.
+def divergence_share(move: Theta, covariance: Float[Array, "params params"], rows: Data) -> Scalar:
+    """The share of `divergence_move` to take: half of it, and nearly all where the data are long or many.
 
     With ρ the length of the move in standard errors, maximum likelihood is off by about c/ρ standard errors
     (for the rate of an OU process with unknown level c = 2), so 1 − c/ρ² of the move removes that bias to
-    first order. c = 6 and the floor of a half come from simulation of short non-linear series: docs/method.md.
+    first order. c = 6 and the half for one series come from simulation of short non-linear series: docs/method.md.
+    The move is the same for one series as for many of its kind, and that bias falls as one over their number: so
+    does the share to leave out. Series of unequal lengths count as the number of equal ones that tell as much.
     """
     rho2 = move @ solve_small(covariance, move[:, None])[:, 0]
-    return jnp.maximum(0.5, 1 - 6.0 / jnp.maximum(rho2, 1e-12))
+    lengths = rows.times[:, -1] - rows.times[:, 0]
+    alike = jnp.sum(lengths) ** 2 / jnp.sum(lengths**2)
+    return jnp.maximum(1 - 0.5 / alike, 1 - 6.0 / jnp.maximum(rho2, 1e-12))
 
 
 def _trapezoid(gaps: Float[Array, "series gaps"], v: Float[Array, "series times ..."]):

@@ -277,7 +277,7 @@ class _Refit(eqx.Module):
         move = weak.divergence_move(
             lambda th: jnp.trace(self._slope(path, th), axis1=-2, axis2=-1), self.rows, theta, fit.covariance
         )
-        moved = fit.theta + weak.divergence_share(move, fit.covariance) * move
+        moved = fit.theta + weak.divergence_share(move, fit.covariance, self.rows) * move
         return fit, self._inside(moved, theta)
 
     def given(self, theta: Theta, path, G, noise, answer) -> weak.Refit:
