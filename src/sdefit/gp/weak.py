@@ -282,13 +282,14 @@ def divergence_share(move: Theta, covariance: Float[Array, "params params"], row
     With ρ the length of the move in standard errors, maximum likelihood is off by about c/ρ standard errors
     (for the rate of an OU process with unknown level c = 2), so 1 − c/ρ² of the move removes that bias to
     first order. c = 6 and the half for one series come from simulation of short non-linear series: docs/method.md.
-    The move is the same for one series as for many of its kind, and that bias falls as one over their number: so
-    does the share to leave out. Series of unequal lengths count as the number of equal ones that tell as much.
+    The move is the same for one series as for many of its kind, but that bias falls as one over their number. The
+    share left out falls as the root of it: the move itself is up to a third too long where x is known from many noisy
+    observations at once. Series of unequal lengths count as the number of equal ones that tell as much.
     """
     rho2 = move @ solve_small(covariance, move[:, None])[:, 0]
     lengths = rows.times[:, -1] - rows.times[:, 0]
     alike = jnp.sum(lengths) ** 2 / jnp.sum(lengths**2)
-    return jnp.maximum(1 - 0.5 / alike, 1 - 6.0 / jnp.maximum(rho2, 1e-12))
+    return jnp.maximum(1 - 0.5 / jnp.sqrt(alike), 1 - 6.0 / jnp.maximum(rho2, 1e-12))
 
 
 def _trapezoid(gaps: Float[Array, "series gaps"], v: Float[Array, "series times ..."]):
