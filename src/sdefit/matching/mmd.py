@@ -1,6 +1,7 @@
 """The maximum mean discrepancy between two sets of samples, with a rational-quadratic kernel."""
 
 import jax.numpy as jnp
+import numpy as np
 
 from sdefit._types import Array, Float, Scalar
 
@@ -23,11 +24,10 @@ def mmd_squared(
 def median_length(a: Float[Array, "samples dim"], b: Float[Array, "samples dim"]) -> Scalar:
     """The median distance among all samples, the usual length of the kernel."""
     both = jnp.concatenate([a, b])
-    count = both.shape[0]
-    # Every pair comes twice, behind the zeros of the diagonal: the middle two of them have the median between them.
-    ordered = jnp.sort((_square_distances(both, both) * (1 - jnp.eye(count))).ravel())
-    first = count + count * (count - 1) // 2 - 1
-    return jnp.sqrt(jnp.maximum(jnp.mean(ordered[first : first + 2]), 1e-30))
+    rows, columns = np.triu_indices(both.shape[0], 1)
+    ordered = jnp.sort(_square_distances(both, both).ravel()[rows * both.shape[0] + columns])
+    middle = 0.5 * (ordered[(rows.size - 1) // 2] + ordered[rows.size // 2])
+    return jnp.sqrt(jnp.maximum(middle, 1e-30))
 
 
 def _kernel(a, b, length):

@@ -161,15 +161,20 @@ class Latent(eqx.Module):
     `step`-th row, the observations alone.
     """
 
-    prepared: gp.Conditional
+    prepared: gp.Conditional | None
     rows: gp.Data
     path: Float[Array, "series rows state"]
     roads: Roads
     speed: Scalar  # of x along its path, but for noise: what the drift must be able to do
     step: int = eqx.field(static=True)
 
+    def drawn(self) -> "Latent":
+        """The same without what new draws would need."""
+        return Latent(None, self.rows, self.path, self.roads, self.speed, self.step)
+
     def draw(self, samples: int, key: Key) -> Roads:
         """New draws of both roads."""
+        assert self.prepared is not None
         return draw_roads(self.prepared, self.roads.rate, self.rows, samples, key).every(self.step)
 
 

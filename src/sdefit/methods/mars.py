@@ -89,7 +89,7 @@ class MaRS(Matching):
         if self.adam_steps:
             return Begun(found, latent, cold_start(model, latent, drift, start, jax.random.split(start_key)[0]))
         warm = warm_start(model, latent.roads, latent.speed, drift, start, self.starts, start_key)
-        return Begun(found, latent, warm)
+        return Begun(found, latent.drawn(), warm)
 
     def match(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Begun) -> Matched:
         drift = path_drift(model, pool, pool.times)
