@@ -9,6 +9,7 @@ machine code, as those of Python's own cache hold byte code: the folder is for i
 import contextlib
 import functools
 import hashlib
+import importlib.metadata
 import json
 import os
 import pickle
@@ -98,6 +99,7 @@ def _surroundings() -> tuple[str, ...]:
     root = Path(__file__).parents[1]
     return (
         jax.__version__,
+        importlib.metadata.version("optax"),
         device.client.platform_version,
         device.device_kind,
         os.environ.get("XLA_FLAGS", ""),
