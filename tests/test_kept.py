@@ -22,7 +22,8 @@ def program(model, method, pool, key):
     TRACED.append("once more")
     noise = jax.random.normal(key, pool.values.shape)
     root = jnp.linalg.cholesky(2 * jnp.eye(3))  # LAPACK, which a new process must set up by itself
-    return {"pool": pool, "sum": jnp.sum(pool.values * noise) + root[0, 0]}
+    ordered = jnp.sort(noise.ravel())  # a program with a sort can be packed only before it runs
+    return {"pool": pool, "sum": jnp.sum(pool.values * noise) + root[0, 0] + ordered[1]}
 
 
 def pool_of(rows: int):

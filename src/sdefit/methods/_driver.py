@@ -152,8 +152,9 @@ class Programs:
 
         def make() -> Any:
             compiled = _compile(lowered)
-            if file is not None:
-                self._compilers.submit(_kept.write, file, compiled, returns)
+            data = None if file is None else _kept.packed(compiled, returns)
+            if file is not None and data is not None:
+                self._compilers.submit(_kept.write, file, data)
             return compiled
 
         return _Program(self._compilers.submit(make), returns)

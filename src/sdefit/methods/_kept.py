@@ -71,15 +71,22 @@ def read(file: Path) -> Kept | None:
     return None
 
 
-def write(file: Path, compiled: Any, returns: Any) -> None:
-    """Keep a compiled program, if it can be kept."""
+def packed(compiled: Any, returns: Any) -> bytes | None:
+    """A program as a file holds it, None if that cannot be; one with a sort can be packed only before it first runs."""
     from jax.experimental import serialize_executable
 
     with contextlib.suppress(Exception):
         body = pickle.dumps(Kept(returns, serialize_executable.serialize(compiled)[0])._asdict())
+        return hashlib.sha256(body).digest() + body
+    return None
+
+
+def write(file: Path, data: bytes) -> None:
+    """Keep a packed program, if the folder lets us."""
+    with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         draft = file.with_suffix(f".{os.getpid()}")
-        draft.write_bytes(hashlib.sha256(body).digest() + body)
+        draft.write_bytes(data)
         draft.replace(file)
         by_age = sorted(file.parent.glob("*.program"), key=lambda one: one.stat().st_mtime)
         for old in by_age[:-_MOST]:
