@@ -88,14 +88,14 @@ def test_products_and_places():
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="a matter of XLA for the CPU")
-@pytest.mark.parametrize("stage", [0, 2], ids=["evidence", "refit"])
+@pytest.mark.parametrize("stage", [0, 3], ids=["evidence", "refit"])
 def test_a_search_is_compiled_in_one_piece(stage):
     """A library call or a scatter anywhere in the loop would break it up: slower by a factor, and nothing else."""
     setup = sf.systems.get("lv")
     series = setup.simulate(key=jax.random.key(0), paths=1, step=1e-2)[0]
     pool = _driver._arrays(standardise([series], ()))
-    inputs = _driver.fields(pool), np.full(4, np.nan), np.zeros(2, np.uint32)
-    model, found = _driver.without_starts(setup.model), {}
+    inputs = pool, np.full(4, np.nan), jax.random.key(0)
+    model, found = _driver.without_starts(setup.model), None
     for number in range(stage + 1):
         program = jax.jit(lambda *a, number=number: _driver._Stage(number)(model, sf.MaRS(), *a))
         traced = program.trace(*inputs, found)
