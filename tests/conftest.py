@@ -35,6 +35,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(skip)
 
 
+@pytest.fixture(autouse=True)
+def _alone():
+    """What a command sets for its own process does not outlive its test: the next one would compile beside its fits."""
+    yield
+    from sdefit.methods import _driver
+
+    _driver.PROGRAMS.follow = None
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep together what shares compiled programs: a file, or what of it is of one method, in the docs a page."""
