@@ -11,6 +11,7 @@ from sdefit.data import Series
 from sdefit.dynamics.equations import equations
 from sdefit.dynamics.parameters import fixed, positive, real
 from sdefit.dynamics.sde import SDE
+from sdefit.dynamics.systems import double_well
 from sdefit.errors import ModelError
 from sdefit.fitting import fit, fit_each
 from sdefit.methods.auto import Auto
@@ -50,6 +51,26 @@ def test_it_returns_the_matching_answer_where_errors_are_not_gaussian():
     alone = fit(bent(), spiky(1), MaRS(), key=KEY)
     assert found.params == alone.params and found.method == MaRS()
     assert "By matching alone (MaRS)" in found.notes[-1] and "far from Gaussian (excess kurtosis" in found.notes[-1]
+
+
+def test_what_the_data_do_not_tell_stays_within_reach():
+    """A random walk tells nothing of where a double well's bottoms are: b runs off where only the likelihood counts."""
+    rng = np.random.default_rng(44)
+    walk = 0.3 * np.cumsum(rng.normal(size=40)) + 0.2 * rng.normal(size=40)
+    series = Series(0.4 * np.arange(40), walk[:, None])
+    found, alone = (fit(double_well(), series, method, key=KEY) for method in (Auto(), ESGF()))
+    reach = 4 * found.estimate.hyper["scales"]
+    assert abs(alone.params["b"]) > 100 * reach[1]
+    assert found.status.ok and np.all(np.abs(found.estimate.theta) < reach)
+
+
+@pytest.mark.parametrize("offset", [300.0, -300.0])
+def test_an_offset_of_the_state_changes_nothing_but_the_level(offset):
+    """Natural scales of a rate are made from a level of 0, and would be far too small here: what is told is its own."""
+    one = ou_series(1)
+    here, there = (fit(relaxing(), Series(one.times, one.values + by), key=KEY).params for by in (0.0, offset))
+    assert there["rate"] == pytest.approx(here["rate"], rel=1e-2)
+    assert there["level"] - offset == pytest.approx(here["level"], abs=1e-2)
 
 
 def test_a_linear_drift_keeps_the_likelihood_and_is_told_of_heavy_tails():

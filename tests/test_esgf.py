@@ -242,11 +242,12 @@ def test_weak_priors_are_those_of_the_definition(diffusion, noise):
     if diffusion in ("full", "diagonal"):
         G = np.array([[0.3, 0.0], [0.2 * (diffusion == "full"), -0.6]])
     u = where.at(jnp.ones(4), jnp.array(G), jnp.array(sigma), jnp.zeros((1, 2)))
-    prior = jax.jit(lambda u: where.prior(u, levels))
+    center, width = jnp.array([0.0, 0.0, 2.0, -1.0]), jnp.array([3.0, 0.5, 1.0, 2.0])
+    prior = jax.jit(lambda u: where.prior(u, levels, (center, width)))
     found = prior(u)
     point = where.point(where.natural(u))
     log_G, log_noise = 0.5 * np.log(np.diag(point.Q) + 1e-30), 0.5 * np.log(np.asarray(point.variance) + 1e-300)
-    expected = 0.0
+    expected = 0.5 * np.sum(((1.0 - center) / width) ** 2)
     if diffusion != "none":
         expected += 0.5 * np.sum((log_G - levels[0]) ** 2)
     if noise != "none":

@@ -160,16 +160,15 @@ def test_steps_into_places_that_are_not_finite_are_refused():
 
 
 def informed(u, curvature, local):
-    near = means.Matched(jnp.asarray(u), jnp.asarray(curvature), jnp.asarray(0.04))
-    bounds = Bounds((0.0, -np.inf), (np.inf, np.inf))
-    return means.informed_scales(near, bounds, jnp.asarray([0.1, 2.0]), jnp.asarray(local), jnp.asarray(100.0))
+    bounds, std = Bounds((0.0, -np.inf), (np.inf, np.inf)), means.standard_errors(jnp.asarray(curvature))
+    return means.informed_scales(jnp.asarray(u), std, bounds, jnp.asarray([0.1, 2.0]), jnp.asarray(local))
 
 
 def test_what_was_told_is_its_own_scale():
-    """With 100 residuals of mean square .04 that hang together over ten, a curvature c is a standard error .063/√c."""
-    both = informed([0.0, 300.0], np.diag([1.0, 1.0]), [5.0, 5.0])
+    """A curvature c is a standard error 1/√c, and what stands two of them off its bound, or off 0, was told."""
+    both = informed([0.0, 300.0], np.diag([250.0, 250.0]), [5.0, 5.0])
     np.testing.assert_allclose(both, [1.0, 300.0])
-    one = informed([0.0, 300.0], np.diag([1e-6, 1.0]), [5.0, 5.0])
+    one = informed([0.0, 300.0], np.diag([2.5e-4, 250.0]), [5.0, 5.0])
     np.testing.assert_allclose(one, [5.0, 300.0])
-    none = informed([0.0, 1.0], np.diag([1e-6, 1e-6]), [5.0, 5.0])
+    none = informed([0.0, 1.0], np.diag([2.5e-4, 2.5e-4]), [5.0, 5.0])
     np.testing.assert_allclose(none, [0.1, 2.0])

@@ -86,23 +86,24 @@ def match_means(residual: Residual, starts: Float[Array, "starts params"], itera
     return Matched(here.u, here.hessian, here.square)
 
 
-def informed_scales(near: Matched, bounds: Bounds, scales: Theta, local: Theta, rows: Scalar) -> Theta:
-    """The scale of each parameter once means have been matched: what was told, else what is natural.
+def standard_errors(curvature: Float[Array, "params params"]) -> Theta:
+    """Standard errors of coordinates in which minus a log-likelihood has this curvature."""
+    eye = jnp.eye(curvature.shape[0])
+    ridge = 1e-12 * jnp.diag(diagonal(curvature)) + 1e-300 * eye
+    return jnp.sqrt(jnp.abs(diagonal(solve(curvature + ridge, eye))))
+
+
+def informed_scales(u: Theta, std: Theta, bounds: Bounds, scales: Theta, local: Theta) -> Theta:
+    """The scale of each parameter once it was matched at u, give or take `std`: what was told, else what is natural.
 
     A parameter that stands two standard errors off its bound (or off 0) has at least its own distance as its scale:
     natural scales are made from 0, and for a state of 300 ± 1 they are far too small for the rate of its return to a
-    level. Beside a parameter that was told, the others have at least their `local` scale, that at the matched θ.
-
-    **Arguments**
-    - `local`: size over rms(∂f/∂θ_j), at the matched θ.
-    - `rows`: how many residuals there were; they hang together over about ten.
+    level. Beside a parameter that was told, the others have at least their `local` scale, that at the matched θ: what
+    each must change by to change the drift by its speed.
     """
-    theta, slope = jax.jvp(bounds.constrain, (near.u,), (jnp.ones_like(near.u),))
-    eye = jnp.eye(near.u.size)
-    ridge = 1e-12 * jnp.diag(diagonal(near.curvature)) + 1e-300 * eye
-    variance = diagonal(solve(near.curvature + ridge, eye)) * near.mean_square * 10 / rows
+    theta, slope = jax.jvp(bounds.constrain, (u,), (jnp.ones_like(u),))
     away = jnp.abs(theta - bounds.edges)
-    told = away > 2 * jnp.abs(slope) * jnp.sqrt(jnp.abs(variance))
+    told = away > 2 * jnp.abs(slope) * std
     other = jnp.where(jnp.any(told) & jnp.isfinite(local), jnp.maximum(scales, local), scales)
     return jnp.where(told & jnp.isfinite(away), jnp.maximum(scales, away), other)
 

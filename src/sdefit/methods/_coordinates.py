@@ -20,6 +20,7 @@ from sdefit.gp.evidence import noise_residuals, singularity
 from sdefit.linalg import dot, picked, placed, product
 
 Levels = tuple[Float[Array, "state"], Float[Array, "state"]]  # log ‖G_k‖ and log σ_k, as `gp.noise_levels` has them
+Expected = tuple[Theta, Theta]  # center and width of what θ is expected to be
 
 _WIDTHS = (1.0, 2.0)  # of the priors on log ‖G_k‖ and log σ_k about their levels, as in the evidence
 _APART = 2.0  # times the evidence's weight against singular correlation: for two states the LKJ(2) prior
@@ -108,12 +109,16 @@ class Coordinates:
         point = self.point(natural)
         return jnp.concatenate([point.theta, point.Q.ravel(), point.variance])
 
-    def prior(self, u: Float[Array, "coordinates"], spreads: "float | Levels") -> Curved:
+    def prior(
+        self, u: Float[Array, "coordinates"], spreads: "float | Levels", expected: "Expected | None" = None
+    ) -> Curved:
         """−log of the priors: the user's on θ, and one on the spreads that counts only where the data do not.
 
         The latter is a weight, of the log of each standard deviation, or the levels about which G and σ are expected.
+        `expected` does the same for each θ that has no prior of the user's.
         """
         own = self._about(u, spreads) if isinstance(spreads, tuple) else self._off_zero(u, spreads)
+        own = own if expected is None else own + self._near(u, expected)
         if all(self.model.params[name].prior is None for name in self.model.free):
             return own
         slope = jax.grad(self._minus_log_priors)
@@ -125,6 +130,15 @@ class Coordinates:
         size = jnp.where(on, jnp.abs(u) + 1e-30, 1.0)
         inverse = jnp.where(on, jnp.sign(u) / size, 0.0)
         return Curved(-weight * jnp.sum(jnp.log(size)), -weight * inverse, weight * jnp.diag(inverse**2))
+
+    def _near(self, u: Float[Array, "coordinates"], expected: Expected) -> Curved:
+        """Normal priors on θ, in the user's units."""
+        size, (center, width) = len(self.model.free), expected
+        own = np.array([self.model.params[name].prior is None for name in self.model.free], bool)
+        theta, slope = jax.jvp(self.model.bounds.constrain, (u[:size],), (jnp.ones(size),))
+        away, slope = (jnp.where(own, a / width, 0.0) for a in (theta - center, slope))
+        rest = (0, u.size - size)
+        return Curved(0.5 * jnp.sum(away**2), jnp.pad(away * slope, rest), jnp.diag(jnp.pad(slope**2, rest)))
 
     def _about(self, u: Float[Array, "coordinates"], levels: "Levels") -> Curved:
         """The weak priors of the latent process on G and σ, with as much of their curvature as is never negative."""

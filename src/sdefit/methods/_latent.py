@@ -22,6 +22,7 @@ from sdefit.methods._base import Staged
 PathDrift = Callable[[Float[Array, "series times state"], Theta], Float[Array, "series times state"]]
 
 _KEPT = 16  # derivative samples kept for figures
+_WIDE = 3.0  # width of the weak prior on θ, in natural scales
 
 
 class LatentSettings(Staged):
@@ -232,6 +233,15 @@ def local_scales(drift: PathDrift, x: Float[Array, "series times state"], speed:
     return speed / jnp.sqrt(jnp.mean(slope**2, axis=(0, 1, 2)))
 
 
+def expected(model: SDE, scales: Theta) -> tuple[Theta, Theta]:
+    """Center and width of the weak prior on θ: the bound or 0, and a few natural scales, or the whole interval."""
+    lower, upper = jnp.array(model.bounds.lower), jnp.array(model.bounds.upper)
+    inside = jnp.isfinite(lower) & jnp.isfinite(upper)
+    middle = 0.5 * (jnp.where(inside, lower, 0.0) + jnp.where(inside, upper, 0.0))
+    width = jnp.where(inside, upper - lower, _WIDE * scales)
+    return jnp.where(inside, middle, model.bounds.edges), width
+
+
 def rms(a: Array) -> Scalar:
     """The root mean square of all entries."""
     return jnp.sqrt(jnp.mean(a**2))
@@ -268,7 +278,9 @@ def warm_start(model: SDE, roads: Roads, speed: Scalar, drift: PathDrift, start:
     near = jax.tree.map(lambda a: a[0], both)
     local = local_scales(drift, x, speed, weight, bounds.constrain(near.u))
     rows = jnp.sum(weight) * float(x.shape[-1])  # of residuals: rows of padding are none
-    scales = means.informed_scales(near, bounds, scales, local, rows)
+    # Residuals hang together over about ten.
+    std = means.standard_errors(near.curvature) * jnp.sqrt(near.mean_square * 10 / rows)
+    scales = means.informed_scales(near.u, std, bounds, scales, local)
     # Coordinates in which the mean square residual is round: the search then needs no units.
     curvature = near.curvature / (near.mean_square + 1e-300)
     eye = jnp.eye(near.u.size)

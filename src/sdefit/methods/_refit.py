@@ -27,13 +27,13 @@ from sdefit.methods._latent import (
     data_of,
     data_with_midpoints,
     evidence_of,
+    expected,
     fit_latent,
     path_drift,
 )
 from sdefit.optimise import minimise
 from sdefit.result import Code, Estimate
 
-_WIDE = 3.0  # width of the weak prior on θ, in natural scales
 _REST = 0.3  # θ rests when a pass moves it by less, in standard errors
 _MORE = 4  # times as many passes as were asked for are the most
 
@@ -125,7 +125,7 @@ class Matching(LatentSettings):
             path = _latent_path(evidence, u, data_of(pool))
             return path.x, path.std
         rows = data_with_midpoints(pool)
-        problem = _Refit(model, pool, evidence, rows, *_prior(model, estimate.hyper["scales"]))
+        problem = _Refit(model, pool, evidence, rows, *expected(model, estimate.hyper["scales"]))
         begin = _latent_path(evidence, u, rows).x
         return problem.settle(estimate.theta, begin, estimate.G, estimate.noise, self.passes)
 
@@ -177,7 +177,7 @@ def _refine(
        up what f(x) − f(x̂) adds to the increments.
     3. `passes` for the path, begun anew: the very path that `Matching.smooth` finds when asked for other times.
     """
-    problem = _Refit(model, pool, evidence, data_with_midpoints(pool), *_prior(model, scales))
+    problem = _Refit(model, pool, evidence, data_with_midpoints(pool), *expected(model, scales))
     K, P = evidence.states, theta.size
 
     def one(here: _Here) -> _Here:
@@ -232,15 +232,6 @@ def _unrefined(evidence: gp.Evidence, u, pool: Pool, theta: Theta, converged: Bo
 def _latent_path(evidence: gp.Evidence, u: Float[Array, "coordinates"], rows: gp.Data) -> gp.Posterior:
     """What the Gaussian process alone says of the path at these rows."""
     return over_series(evidence.solver.posterior, (None, 0))(evidence.hyper(u), rows)
-
-
-def _prior(model: SDE, scales: Theta) -> tuple[Theta, Theta]:
-    """Center and width of the weak prior on θ: the bound or 0, and a few natural scales, or the whole interval."""
-    lower, upper = jnp.array(model.bounds.lower), jnp.array(model.bounds.upper)
-    inside = jnp.isfinite(lower) & jnp.isfinite(upper)
-    middle = 0.5 * (jnp.where(inside, lower, 0.0) + jnp.where(inside, upper, 0.0))
-    width = jnp.where(inside, upper - lower, _WIDE * scales)
-    return jnp.where(inside, middle, model.bounds.edges), width
 
 
 class _Refit(eqx.Module):

@@ -28,7 +28,8 @@ class Auto(Staged):
     1. Start: θ that matches the increments of the data with the integral of the drift, over three different spans;
        the user's start values are one start more. Matching does not mind where it begins.
     2. Finish: maximum likelihood by the Gaussian filter (`ESGF`) from all of them in one batch, with weak priors on G
-       and σ: a singular G, which short series often prefer, would cost θ its accuracy.
+       and σ: a singular G, which short series often prefer, would cost θ its accuracy. A weak prior on θ keeps what
+       the data do not tell within reach.
     3. Review: did the finish converge, are the filter's steps short enough, are its prediction errors those of a
        Gaussian belief? If not, the answer is that of gradient matching (`MaRS`), which takes nothing of that for
        granted. Where the drift is linear a Gaussian belief is exact: errors with heavy tails then speak of the data,

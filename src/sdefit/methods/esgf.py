@@ -1,6 +1,7 @@
 """`ESGF`: maximum likelihood of θ, G and σ by a continuous-discrete Gaussian filter."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -16,8 +17,9 @@ from sdefit.filtering.gaussian import Cloud, Innovations, run_smoother
 from sdefit.filtering.moments import RULES
 from sdefit.filtering.scoring import Curved, Scored, negative_log_likelihood, score, unsearched
 from sdefit.methods._base import Information, Stage, Staged
-from sdefit.methods._coordinates import Coordinates, Levels, Point, root
-from sdefit.methods._likelihood import Likelihood, filter_pool, starts_from, step_counts
+from sdefit.methods._coordinates import Coordinates, Point, root
+from sdefit.methods._latent import expected
+from sdefit.methods._likelihood import Likelihood, filter_pool, parameter_scales, starts_from, step_counts
 from sdefit.result import Code, Estimate
 
 _HALVING = 0.05  # change of the log-likelihood by halving all steps that asks for shorter ones
@@ -39,7 +41,8 @@ class ESGF(Staged):
     - `boundary`: the log-likelihood is raised by this times the log of every σ_k and G_kk. It counts only
       where the data do not: a maximum at zero, as when G is singular, moves just off it.
     - `weak`: in its place, the weak priors of `MaRS`: log ‖G_k‖ and log σ_k are expected about the levels at which
-      each explains half of the data's roughness, give or take a factor e or e².
+      each explains half of the data's roughness, give or take a factor e or e², and θ within three natural scales of
+      each parameter, unless it has a prior of the user's.
 
     x(t_1) has a flat prior: the likelihood is that of all rows given the first. Without diffusion (an
     ODE) x(t_1) is estimated instead, and the first row counts. Steps between rows are such that the
@@ -78,16 +81,19 @@ class ESGF(Staged):
 
     def _begin(self, model: SDE, pool: Pool, start: Theta, key: Key, found: None) -> dict[str, Any]:
         """Where the searches begin, and the steps of the filter there."""
-        begin, steps = starts_from(Coordinates(model, pool, self.noise), pool, start, self.starts, key)
-        return {"begin": begin, "steps": steps}
+        starts = starts_from(Coordinates(model, pool, self.noise), pool, start, self.starts, key)
+        scales = {"scales": parameter_scales(model, pool, starts)} if self.weak else {}
+        return {"begin": starts.begin, "steps": starts.steps} | scales
 
     def _climb(self, model: SDE, pool: Pool, start: Theta, key: Key, found: dict[str, Any]) -> dict[str, Any]:
         """The searches, with steps short enough that halving them changes little."""
-        last = self._rounds(Coordinates(model, pool, self.noise), pool, found["begin"], found["steps"])
+        where = Coordinates(model, pool, self.noise)
+        last = self._rounds(where, pool, found["begin"], found["steps"], found.get("scales"))
         values = last.values
         best: Scored = jax.tree.map(lambda a: a[jnp.argmin(values)], last.fits)
         hyper = {"coordinates": best.x, "curvature": best.at.curvature, "values": -values}
         hyper |= {"halving": last.halving, "steps": last.steps}
+        hyper |= {"scales": found["scales"]} if self.weak else {}
         return {"hyper": hyper, "converged": best.converged, "climb": -best.values}
 
     def _tell(self, model: SDE, pool: Pool, start: Theta, key: Key, found: dict[str, Any]) -> Estimate:
@@ -120,9 +126,10 @@ class ESGF(Staged):
         """One search from `near`, with the steps between rows that were enough there."""
         where = Coordinates(model, pool, self.noise)
         begin = where.at(near.theta, near.G, near.noise, near.mean[:, 0])
-        steps, none = near.hyper["steps"], jnp.zeros(())
+        steps, scales, none = near.hyper["steps"], near.hyper.get("scales"), jnp.zeros(())
         # What is left after 1e-4 of log-likelihood is a hundredth of a standard error.
-        found: Scored = jax.tree.map(lambda a: a[0], self._search(where, pool, steps, none, begin[None], 1e-4))
+        search = self._search(where, pool, steps, scales, none, begin[None], 1e-4)
+        found: Scored = jax.tree.map(lambda a: a[0], search)
         point = where.point(where.natural(found.x))
         return dataclasses.replace(
             near,
@@ -143,7 +150,9 @@ class ESGF(Staged):
         """What the estimate is the maximum of."""
         return Likelihood(Coordinates(model, pool, self.noise), pool, estimate.hyper["steps"], self.rule)
 
-    def _rounds(self, where: Coordinates, pool: Pool, begin: Float[Array, "starts coordinates"], steps) -> "_Round":
+    def _rounds(
+        self, where: Coordinates, pool: Pool, begin: Float[Array, "starts coordinates"], steps, scales: Theta | None
+    ) -> "_Round":
         """All searches, with steps short enough that halving them changes little."""
         ladder = jnp.array(_LADDER if where.model.diffusion == "none" else _LADDER[-1:])
 
@@ -154,7 +163,7 @@ class ESGF(Staged):
         def advance(last: _Round) -> _Round:
             steps = jnp.where(last.count < ladder.size, 1, 2) * last.steps
             loose = ladder[jnp.minimum(last.count, ladder.size - 1)]
-            fits = self._search(where, pool, steps, loose, last.fits.x)
+            fits = self._search(where, pool, steps, scales, loose, last.fits.x)
             new = _Round(last.count + 1, steps, fits, last.halving)
             point = where.point(where.natural(fits.x[jnp.argmin(new.values)]), loose)
             total = jax.lax.map(
@@ -165,18 +174,28 @@ class ESGF(Staged):
         first = _Round(jnp.array(0), steps, unsearched(begin, self.iterations), jnp.zeros(()))
         return jax.lax.while_loop(again, advance, first)
 
-    def spreads(self, pool: Pool) -> float | Levels:
-        """What `Coordinates.prior` expects of G and σ."""
-        return gp.noise_levels(gp.Data(pool.times, pool.values, pool.observed)) if self.weak else self.boundary
+    def prior(self, where: Coordinates, pool: Pool, scales: Theta | None) -> Callable[[Array], Curved]:
+        """−log of the priors at coordinates u; without scales of the parameters there is none of ours on θ."""
+        if not self.weak:
+            return lambda u: where.prior(u, self.boundary)
+        levels = gp.noise_levels(gp.Data(pool.times, pool.values, pool.observed))
+        return lambda u: where.prior(u, levels, None if scales is None else expected(where.model, scales))
 
     def _search(
-        self, where: Coordinates, pool: Pool, steps: Array, loose: Scalar, begin: Array, tolerance: float = 1e-6
+        self,
+        where: Coordinates,
+        pool: Pool,
+        steps: Array,
+        scales: Theta | None,
+        loose: Scalar,
+        begin: Array,
+        tolerance: float = 1e-6,
     ) -> Scored:
         """The highest likelihood near each row of `begin`."""
-        spreads = self.spreads(pool)
+        prior = self.prior(where, pool, scales)
 
         def fn(u) -> Curved:
-            return Likelihood(where, pool, steps, self.rule)(u, loose) + where.prior(u, spreads)
+            return Likelihood(where, pool, steps, self.rule)(u, loose) + prior(u)
 
         return score(fn, begin, longest=where.longest, iterations=self.iterations, tolerance=tolerance)
 

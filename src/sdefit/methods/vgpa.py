@@ -82,8 +82,7 @@ class VGPA(Method):
 
     def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
         where = Coordinates(model, pool, self.noise)
-        begin, _ = starts_from(where, pool, start, self.starts, key)
-        return self._estimate(where, pool, begin)
+        return self._estimate(where, pool, starts_from(where, pool, start, self.starts, key).begin)
 
     def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:
         """One search from `near`."""

@@ -53,7 +53,8 @@ def profile(
         raise InputError(f"level must lie between 0 and 1, not {level!r}")
     place = np.array(model.free.index(name), np.int32)
     shares = np.linspace(-_REACH, _REACH, points | 1)  # odd: the middle one is the best
-    inputs = (pool, estimate.theta, estimate.G, estimate.noise, estimate.mean[:, 0], place, shares)
+    scales = estimate.hyper.get("scales")
+    inputs = (pool, estimate.theta, estimate.G, estimate.noise, estimate.mean[:, 0], scales, place, shares)
     run = _driver.PROGRAMS.run(_profile, model, method, *inputs)
     values, found = (np.asarray(one) for one in run.value)
     fall = found - np.nanmax(found)
@@ -77,10 +78,12 @@ def _ends(values: np.ndarray, fall: np.ndarray, level: float) -> tuple[float, fl
     return ends[0], ends[1]
 
 
-def _profile(model: SDE, method: Method, pool: Pool, theta, G, noise, first, place, shares) -> tuple[Array, Array]:
-    """Values of one parameter, and the highest log-likelihood at each, with the method's own prior on G and σ."""
+def _profile(
+    model: SDE, method: Method, pool: Pool, theta, G, noise, first, scales, place, shares
+) -> tuple[Array, Array]:
+    """Values of one parameter, and the highest log-likelihood at each, with the method's own weak priors."""
     where = Coordinates(model, pool, "each")
-    spreads = (method if isinstance(method, ESGF) else ESGF(weak=True)).spreads(pool)
+    prior = (method if isinstance(method, ESGF) else ESGF(weak=True)).prior(where, pool, scales)
     steps = 2 * step_counts(model, pool, theta[None])
 
     def fn(u, unit) -> Curved:
@@ -89,7 +92,7 @@ def _profile(model: SDE, method: Method, pool: Pool, theta, G, noise, first, pla
         def new(natural):
             return filter_pool(model, pool, where.point(natural), steps, "cubature")[1].new
 
-        at = negative_log_likelihood(new, where.natural(u)).through(where.natural, u) + where.prior(u, spreads)
+        at = negative_log_likelihood(new, where.natural(u)).through(where.natural, u) + prior(u)
         other = ~unit[:, None] & ~unit[None, :]
         curvature = jnp.where(other, at.curvature, 0.0) + jnp.diag(jnp.where(unit, 1.0, 0.0))
         return Curved(at.value, jnp.where(unit, 0.0, at.gradient), curvature)
