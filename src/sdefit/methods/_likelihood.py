@@ -11,13 +11,11 @@ from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
 from sdefit.filtering.gaussian import Cloud, Filtered, Observations, after_first, log_likelihood, predict, run_filter
 from sdefit.filtering.moments import Rule, value_and_slope
-from sdefit.filtering.scoring import Curved, negative_log_likelihood, score
-from sdefit.filtering.starts import filled, increment_errors, mismatch, split
-from sdefit.matching import means
+from sdefit.filtering.scoring import Curved, negative_log_likelihood
+from sdefit.filtering.starts import filled
 from sdefit.methods._coordinates import Coordinates, Point
-from sdefit.methods._latent import local_scales, path_drift, rms, scales_of
+from sdefit.methods._increments import SPANS, Agreed, Increments
 
-_OVER = (1, 3, 8)  # rows spanned by the increments that give start values
 _TRIES = 6  # searches for start values per span
 _CORRELATION = (0.0, 0.5, -0.5)  # of the noise of different states, at the start
 _REACH = 0.5  # ‖∂f/∂x‖ times the length of one step, at most
@@ -84,75 +82,28 @@ def step_counts(model: SDE, pool: Pool, thetas: Float[Array, "starts params"]) -
 
 
 class Starts(eqx.Module):
-    """Where the searches begin, the steps that the filter will take, and what increments of the data tell of θ.
-
-    The latter are coordinates at which those over each span agree best with the drift, and the curvature there.
-    """
+    """Where the searches begin, the steps that the filter will take, and where increments agree with the drift."""
 
     begin: Float[Array, "starts coordinates"]
     steps: Int[Array, "series times"]
-    matched: Float[Array, "spans params"]
-    curvature: Float[Array, "spans params params"]
-    diffusion: Float[Array, "state"]
+    agreed: Agreed
 
 
-def starts_from(where: Coordinates, pool: Pool, start: Theta, count: int, key: Key) -> Starts:
-    """Starts from the increments of the data."""
-    model, size = where.model, len(where.model.free)
-    path = over_series(filled)(pool.times, pool.values, pool.observed)
-
-    def errors(u, over):
-        drift = pool.drift(lambda t, x: model.f(t, x, model.bounds.constrain(u)))
-        drifts = over_series(jax.vmap(drift, (0, 0, None)))(pool.times, path, pool.origins)
-        return over_series(increment_errors, (0, 0, 0, None))(pool.times, path, drifts, over)
-
-    def match(tries, over):
-        def fn(u):
-            return mismatch(lambda u: errors(u, over), u)
-
-        return score(fn, tries, longest=where.longest[:size], iterations=40)
-
+def starts_from(where: Coordinates, increments: Increments, start: Theta, count: int, key: Key) -> Starts:
+    """Starts from the increments of the data, and the user's own where there is one."""
+    model, pool, size = where.model, where.pool, len(where.model.free)
     given = jnp.where(jnp.isnan(start), 0.5, model.bounds.unconstrain(jnp.nan_to_num(start)))
     random = jax.random.normal(key, (_TRIES + count, size))
     # Half of them about the user's start, half about none: a start that is far off must not spoil the others.
     about = jnp.where((jnp.arange(_TRIES) % 2 == 0)[:, None], given[None, :], 0.5)
     tries = about + jnp.where(jnp.arange(_TRIES)[:, None] > 1, 1.5 * random[:_TRIES], 0.0)
-    if size:
-        found = jax.vmap(match, (None, 0))(tries, jnp.array(_OVER))
-        best = jnp.argmin(jnp.where(jnp.isfinite(found.at.value), found.at.value, jnp.inf), axis=1)
-        pair = found.x, found.at.curvature
-        matched, curvature = jax.vmap(lambda one, i: jax.tree.map(lambda a: a[i], one))(pair, best)
-    else:  # all parameters are fixed
-        matched, curvature = jnp.zeros((len(_OVER), 0)), jnp.zeros((len(_OVER), 0, 0))
-    steps = step_counts(model, pool, jax.vmap(model.bounds.constrain)(matched))
+    agreed = increments.agree(tries, where.longest[:size])
+    steps = step_counts(model, pool, jax.vmap(model.bounds.constrain)(agreed.u))
     # The user's own start comes first where there is one, and the matched ones after it.
     own = ~jnp.any(jnp.isnan(start))
     lane = jnp.arange(count) - own
-    u = matched[lane % len(_OVER)] + jnp.where((lane >= len(_OVER))[:, None], random[_TRIES:], 0.0)
+    u = agreed.u[lane % len(SPANS)] + jnp.where((lane >= len(SPANS))[:, None], random[_TRIES:], 0.0)
     u = jnp.where((lane < 0)[:, None], given[None, :], u)
-    turn = jnp.array(_CORRELATION)[lane % len(_CORRELATION)]
-    begin = jax.vmap(lambda u, r: where.begin(u, *split(errors(u, 1)), r, path[:, 0]))(u, turn)
-    return Starts(begin, steps, matched, curvature, split(errors(matched[0], 1))[0])
-
-
-def parameter_scales(model: SDE, pool: Pool, starts: Starts) -> Theta:
-    """The scale of each parameter, the largest of those that increments over one span or another suggest."""
-    if not model.free:
-        return jnp.zeros(0)
-    path, drift = over_series(filled)(pool.times, pool.values, pool.observed), path_drift(model, pool, pool.times)
-    seen, thetas = jnp.any(pool.observed, axis=-1), jax.vmap(model.bounds.constrain)(starts.matched)
-
-    def size(a):
-        return rms(jnp.where(seen[..., None], a, 0.0))
-
-    # As fast as the drift there, or as it must be to hold what the diffusion drives within a spread of 1.
-    pull = size(jnp.broadcast_to(0.5 * starts.diffusion**2, path.shape))
-    speed = jnp.hypot(jnp.max(jax.vmap(lambda theta: size(drift(path, theta)))(thetas)), pull)
-    natural = scales_of(drift, path, speed, seen, thetas.shape[1])
-
-    def informed(u, theta, curvature, over):
-        std = means.standard_errors(curvature) * jnp.sqrt(over)  # increments over more than one row overlap
-        return means.informed_scales(u, std, model.bounds, natural, local_scales(drift, path, speed, seen, theta))
-
-    each = jax.vmap(informed)(starts.matched, thetas, starts.curvature, jnp.array(_OVER, float))
-    return jnp.max(each, axis=0)
+    turn, first = jnp.array(_CORRELATION)[lane % len(_CORRELATION)], increments.path[:, 0]
+    begin = jax.vmap(lambda u, r: where.begin(u, *increments.noises(u), r, first))(u, turn)
+    return Starts(begin, steps, agreed)

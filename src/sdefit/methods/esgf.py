@@ -18,8 +18,9 @@ from sdefit.filtering.moments import RULES
 from sdefit.filtering.scoring import Curved, Scored, negative_log_likelihood, score, unsearched
 from sdefit.methods._base import Information, Stage, Staged
 from sdefit.methods._coordinates import Coordinates, Point, root
+from sdefit.methods._increments import Increments
 from sdefit.methods._latent import expected
-from sdefit.methods._likelihood import Likelihood, filter_pool, parameter_scales, starts_from, step_counts
+from sdefit.methods._likelihood import Likelihood, filter_pool, starts_from, step_counts
 from sdefit.result import Code, Estimate
 
 _HALVING = 0.05  # change of the log-likelihood by halving all steps that asks for shorter ones
@@ -81,8 +82,9 @@ class ESGF(Staged):
 
     def _begin(self, model: SDE, pool: Pool, start: Theta, key: Key, found: None) -> dict[str, Any]:
         """Where the searches begin, and the steps of the filter there."""
-        starts = starts_from(Coordinates(model, pool, self.noise), pool, start, self.starts, key)
-        scales = {"scales": parameter_scales(model, pool, starts)} if self.weak else {}
+        increments = Increments.of(model, pool)
+        starts = starts_from(Coordinates(model, pool, self.noise), increments, start, self.starts, key)
+        scales = {"scales": increments.scales(starts.agreed)} if self.weak else {}
         return {"begin": starts.begin, "steps": starts.steps} | scales
 
     def _climb(self, model: SDE, pool: Pool, start: Theta, key: Key, found: dict[str, Any]) -> dict[str, Any]:
@@ -124,9 +126,12 @@ class ESGF(Staged):
 
     def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:
         """One search from `near`, with the steps between rows that were enough there."""
-        where = Coordinates(model, pool, self.noise)
+        where, scales = Coordinates(model, pool, self.noise), None
         begin = where.at(near.theta, near.G, near.noise, near.mean[:, 0])
-        steps, scales, none = near.hyper["steps"], near.hyper.get("scales"), jnp.zeros(())
+        if self.weak:  # scales are of these data: that they vary is part of how the estimate does
+            increments, P = Increments.of(model, pool), near.theta.size
+            scales = increments.scales(increments.agree(begin[None, :P], where.longest[:P]))
+        steps, none = near.hyper["steps"], jnp.zeros(())
         # What is left after 1e-4 of log-likelihood is a hundredth of a standard error.
         search = self._search(where, pool, steps, scales, none, begin[None], 1e-4)
         found: Scored = jax.tree.map(lambda a: a[0], search)

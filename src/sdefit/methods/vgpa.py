@@ -18,6 +18,7 @@ from sdefit.filtering.starts import filled
 from sdefit.filtering.variational import Path, Posterior, bound_and_innovations, infer, refine, steps_of
 from sdefit.methods._base import Information, Method
 from sdefit.methods._coordinates import Coordinates, Point, root
+from sdefit.methods._increments import Increments
 from sdefit.methods._likelihood import starts_from
 from sdefit.result import Code, Estimate
 
@@ -82,7 +83,8 @@ class VGPA(Method):
 
     def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
         where = Coordinates(model, pool, self.noise)
-        return self._estimate(where, pool, starts_from(where, pool, start, self.starts, key).begin)
+        begin = starts_from(where, Increments.of(model, pool), start, self.starts, key).begin
+        return self._estimate(where, pool, begin)
 
     def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:
         """One search from `near`."""

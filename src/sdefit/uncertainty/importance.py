@@ -1,8 +1,8 @@
 """Draws of θ, G and σ from their posterior by importance, for methods with a likelihood: what the data leave possible.
 
 Short series often cannot tell process noise from observation noise. What an estimate of θ is worth depends on which
-of the two it was, so intervals average over both. The prior is the weak one of `Auto` on G and σ, the user's on θ
-where there is one, else uniform in θ. Sampling adapts: each round draws from a Student distribution with the weighted
+of the two it was, so intervals average over both. The priors are the weak ones of `Auto`, on θ too where the estimate
+has one, or the user's on θ. Sampling adapts: each round draws from a Student distribution with the weighted
 mean and covariance of the round before, and the last one is drawn from again by weight. It needs a likelihood without
 derivatives alone, and takes many draws side by side.
 """
@@ -18,8 +18,8 @@ from sdefit._types import Array, Float, Key, Scalar
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.methods._base import Method
-from sdefit.methods._coordinates import Coordinates, root
-from sdefit.methods._latent import data_of
+from sdefit.methods._coordinates import Coordinates, Expected, root
+from sdefit.methods._latent import data_of, expected
 from sdefit.methods._likelihood import Likelihood, filter_pool
 from sdefit.result import Estimate
 
@@ -37,7 +37,8 @@ def possible(
     """θ, and G and σ standardised, as far as the data leave them open."""
     likelihood = method.likelihood(model, pool, estimate)
     assert likelihood is not None
-    target = _Target(likelihood)
+    scales = estimate.hyper.get("scales")
+    target = _Target(likelihood, None if scales is None else expected(model, scales))
     v, half = target.begin(estimate.hyper["coordinates"], estimate.hyper["curvature"])
     round_key, pick_key = jax.random.split(key)
 
@@ -60,6 +61,7 @@ class _Target:
     """The posterior in coordinates v without edges: θ's own, log G_kk, arsinh(G_kj/G_kk), log σ, x(t_1)."""
 
     likelihood: Likelihood
+    expected: Expected | None  # of θ, where the estimate has a weak prior on it
 
     @property
     def where(self) -> Coordinates:
@@ -99,7 +101,7 @@ class _Target:
         u = self.coordinates(v)
         point = where.point(where.natural(u))
         total, _ = filter_pool(where.model, likelihood.pool, point, likelihood.steps, likelihood.rule)
-        total = total - where.prior(u, self._levels).value + self._stretch(v)
+        total = total - where.prior(u, self._levels, self.expected).value + self._stretch(v)
         return jnp.where(jnp.isfinite(total), total, -1e10)
 
     def parts(self, v: Float[Array, "coordinates"]) -> tuple[Array, Array, Array]:

@@ -1,0 +1,77 @@
+"""What increments of the data tell of θ without any filter: where to begin, and how large each parameter may be."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from sdefit._types import Array, Float, Int, Theta
+from sdefit.data import Pool, over_series
+from sdefit.dynamics.sde import SDE
+from sdefit.filtering.scoring import score
+from sdefit.filtering.starts import filled, increment_errors, mismatch, split
+from sdefit.matching import means
+from sdefit.methods._latent import local_scales, path_drift, rms, scales_of
+
+SPANS = (1, 3, 8)  # rows that an increment spans
+
+
+class Agreed(eqx.Module):
+    """Unconstrained θ at which increments over each span agree best with the drift, and the curvature there."""
+
+    u: Float[Array, "spans params"]
+    curvature: Float[Array, "spans params params"]
+
+
+class Increments(eqx.Module):
+    """The data of a pool, missing values interpolated, and the drift along them."""
+
+    model: SDE = eqx.field(static=True)
+    pool: Pool
+    path: Float[Array, "series times state"]
+
+    @classmethod
+    def of(cls, model: SDE, pool: Pool) -> "Increments":
+        return cls(model, pool, over_series(filled)(pool.times, pool.values, pool.observed))
+
+    def errors(self, u: Theta, span: Int[Array, ""] | int) -> Float[Array, "series times state"]:
+        """What the drift at u leaves of the increments over so many rows."""
+        drifts = path_drift(self.model, self.pool, self.pool.times)(self.path, self.model.bounds.constrain(u))
+        return over_series(increment_errors, (0, 0, 0, None))(self.pool.times, self.path, drifts, span)
+
+    def noises(self, u: Theta) -> tuple[Float[Array, "state"], Float[Array, "state"]]:
+        """Standard deviations of diffusion and of observation noise that the drift at u leaves."""
+        return split(self.errors(u, 1))
+
+    def agree(self, tries: Float[Array, "tries params"], longest: Float[Array, "params"]) -> Agreed:
+        """The best agreement over each span, from several starts whose steps are at most so long."""
+        P = tries.shape[1]
+        if not P:
+            return Agreed(jnp.zeros((len(SPANS), 0)), jnp.zeros((len(SPANS), 0, 0)))
+
+        def match(span):
+            found = score(lambda u: mismatch(lambda u: self.errors(u, span), u), tries, longest=longest, iterations=40)
+            best = jnp.argmin(jnp.where(jnp.isfinite(found.at.value), found.at.value, jnp.inf))
+            return found.x[best], found.at.curvature[best]
+
+        return Agreed(*jax.vmap(match)(jnp.array(SPANS)))
+
+    def scales(self, agreed: Agreed) -> Theta:
+        """The scale of each parameter, the largest of those that one span or another suggests."""
+        if not self.model.free:
+            return jnp.zeros(0)
+        bounds, drift = self.model.bounds, path_drift(self.model, self.pool, self.pool.times)
+        seen, thetas = jnp.any(self.pool.observed, axis=-1), jax.vmap(bounds.constrain)(agreed.u)
+
+        def size(a):
+            return rms(jnp.where(seen[..., None], a, 0.0))
+
+        # As fast as the drift there, or as it must be to hold what the diffusion drives within a spread of 1.
+        pull = size(jnp.broadcast_to(0.5 * self.noises(agreed.u[0])[0] ** 2, self.path.shape))
+        speed = jnp.hypot(jnp.max(jax.vmap(lambda theta: size(drift(self.path, theta)))(thetas)), pull)
+        natural = scales_of(drift, self.path, speed, seen, thetas.shape[1])
+
+        def informed(u, theta, curvature, span):
+            std = means.standard_errors(curvature) * jnp.sqrt(span)  # increments over more than one row overlap
+            return means.informed_scales(u, std, bounds, natural, local_scales(drift, self.path, speed, seen, theta))
+
+        return jnp.max(jax.vmap(informed)(agreed.u, thetas, agreed.curvature, jnp.array(SPANS, float)), axis=0)
