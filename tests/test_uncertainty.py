@@ -335,6 +335,61 @@ def test_words_and_sentences_of_the_verdict():
     assert words.sentences == ("The data cannot separate process noise from observation noise in `predator`.",)
 
 
+def noise_words(quantities: Quantities, values: np.ndarray, share: dict[str, float]) -> dict[str, str]:
+    """The words for standard errors that are these shares of a quantity's variance, 0.05 where none is given."""
+    named = np.array([share.get(name, 0.05) for name in quantities.names])
+    single = [name.startswith(("G[", "noise")) or name == "G" for name in quantities.names]
+    half = 1.6448536269514722 * named * values / np.where(single, 2.0, 1.0)
+    found = judge(
+        quantities, Evidence(values, values - half, values + half, 0.9, np.zeros(len(quantities.model.free)), None)
+    )
+    return dict(zip(quantities.names, found.words, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("process", "observation", "words"),
+    [
+        (0.3, 0.3, ("told", "told")),
+        (0.3, 0.4, ("weakly told", "weakly told")),  # known only beside what the other may have taken up
+        (0.4, 0.3, ("weakly told", "weakly told")),
+        (0.17, 0.4, ("told", "weakly told")),
+        (0.9, 0.17, ("not told", "told")),
+        (0.18, 0.9, ("weakly told", "not told")),
+        (0.3, 0.0, ("told", "told")),  # given, and so not in doubt
+        (0.3, np.nan, ("weakly told", "unknown")),
+    ],
+)
+def test_a_noise_is_told_with_the_other_of_its_state_or_known_twice_as_well(process, observation, words):
+    values = OU.values(values_of([0.5, 1.0], [[0.3]], [0.1]))
+    found = noise_words(OU, values, {"G[x,x]": process, "GGt[x,x]": process, "noise[x]": observation})
+    assert (found["G[x,x]"], found["GGt[x,x]"], found["noise[x]"]) == (words[0], *words)
+
+
+def test_a_process_noise_of_all_states_is_told_with_the_observation_noise_of_one():
+    shared = Quantities(systems.lorenz63())
+    values = shared.values(values_of([10.0, 28.0, 2.7], np.sqrt(10) * np.eye(3), [1.0, 1.0, 1.0]))
+    wide = {"G": 0.3, "GGt": 0.3, "noise[x]": 0.4, "noise[y]": 0.3}
+    found = noise_words(shared, values, wide)
+    assert [found[k] for k in ("GGt", "noise[x]", "noise[y]", "noise[z]")] == ["told", "weakly told", "told", "told"]
+    found = noise_words(shared, values, wide | {"noise[y]": 0.4, "noise[z]": 0.4})
+    assert found["G"] == found["GGt"] == "weakly told"
+
+
+def test_an_observation_noise_without_process_noise_is_told_as_a_parameter_is():
+    still = Quantities(equations("dx = rate*(level - x)", diffusion="none"))
+    values = still.values(values_of([0.5, 1.0], [[0.0]], [0.1]))
+    assert [noise_words(still, values, {"noise[x]": share})["noise[x]"] for share in (0.3, 0.4)] == [
+        "told",
+        "weakly told",
+    ]
+
+
+def test_an_entry_beside_the_diagonal_is_told_no_better_than_those_on_it():
+    values = LV.values(lv_values(5, 1))[0]
+    found = noise_words(LV, values, {"G[prey,prey]": 0.9, "GGt[predator,predator]": 0.5})
+    assert (found["G[predator,prey]"], found["GGt[predator,prey]"]) == ("not told", "weakly told")
+
+
 def test_a_parameter_of_zero_has_the_size_of_what_it_does():
     values = OU.values(values_of([0.5, 0.0], [[0.3]], [0.1]))
     half = np.array([0.05, 0.2, 0.01, 0.01, 0.005])

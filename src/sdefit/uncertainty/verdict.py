@@ -2,7 +2,7 @@
 
 A quantity is told when its interval is narrow beside its own size. The size of a parameter is its value, or what it
 must change by to change the drift by as much as the drift is, if that is more (a level of zero has a size too). The
-size of a variance is itself.
+size of a variance is itself. A noise is told with the other one of its state, or must be known twice as well alone.
 """
 
 import dataclasses
@@ -22,6 +22,7 @@ from sdefit.uncertainty.quantities import Quantities
 WORDS = ("told", "weakly told", "not told")
 # Standard errors as shares of a size, above which a quantity is weakly told, and not told.
 _WEAK, _NOT = 0.35, 0.8
+_ALONE = _WEAK / 2  # the same as _WEAK for a noise whose state's other noise has a share above that
 _CONFUSED = -0.5  # correlation of two variances below which the data see their sum rather than each
 _TOGETHER = 0.98  # correlation of two parameters above which the data see a combination of them
 
@@ -79,16 +80,38 @@ def _grades(quantities: Quantities, evidence: Evidence) -> np.ndarray:
         [False] * P + [i == j for i, j in quantities.entries] + [False] * n + [True] * len(quantities.model.states)
     )
     share = evidence.std / np.maximum(size, 1e-150) * np.where(single, 2.0, 1.0)
-    grades = np.where(share > _NOT, 2.0, np.where(share > _WEAK, 1.0, 0.0))
+    grades = np.where(share > _NOT, 2.0, np.where(share > _limits(quantities, share), 1.0, 0.0))
     # What may as well be zero is weakly told at best; what can be nothing else was given, not estimated.
     doubtful = quantities.scales & (evidence.lower <= 0.0) & (evidence.upper > 0.0)
     grades = np.where(doubtful, np.maximum(grades, 1.0), grades)
     grades = np.where(np.isfinite(evidence.std), grades, np.nan)
-    for at, (i, j) in enumerate(quantities.entries):  # nor is a covariance told better than its variances
-        if i != j:
-            both = [grades[P + n + quantities.entries.index((k, k))] for k in (i, j)]
-            grades[P + n + at] = max(grades[P + n + at], *both)
+    for first in (P, P + n):  # nor is an entry of G or G Gᵀ beside the diagonal told better than those on it
+        for at, (i, j) in enumerate(quantities.entries):
+            own = [first + at, *(first + quantities.entries.index((k, k)) for k in (i, j))]
+            grades[first + at] = np.max(grades[own])
     return grades
+
+
+def _limits(quantities: Quantities, share: np.ndarray) -> np.ndarray:
+    """The share up to which each quantity is told.
+
+    Process and observation noise of a state take up each other's errors: one that was found too large looks well known
+    beside its size, and leaves the other small and hardly known. By chance either is, but not both: both are told, or
+    one that is known twice as well. A G that the states share is told with the noise of any of them.
+    """
+    model, P, n = quantities.model, len(quantities.model.free), len(quantities.entries)
+    states = range(len(model.states))
+    pairs = [
+        (P + n + at, P + 2 * n + k)
+        for at, (i, j) in enumerate(quantities.entries)
+        for k in states
+        if i == j and (k == i or model.diffusion == "scalar")
+    ]
+    limits = np.full(len(share), _WEAK)
+    limits[[at for pair in pairs for at in pair]] = _ALONE
+    limits[[at for pair in pairs if np.max(share[list(pair)]) <= _WEAK for at in pair]] = _WEAK
+    limits[P : P + n] = limits[P + n : P + 2 * n]
+    return limits
 
 
 def _noise_sentences(model: SDE, words: dict[str, str], evidence: Evidence) -> list[str]:
