@@ -40,6 +40,15 @@ def filled(
     return (1 - share) * before + share * after
 
 
+def smoothed(
+    times: Float[Array, "times"], values: Float[Array, "times state"], observed: Bool[Array, "times state"]
+) -> Float[Array, "times state"]:
+    """The values `filled`, each averaged with its two neighbours (weights ¼, ½, ¼)."""
+    path = filled(times, values, observed)
+    longer = jnp.concatenate([path[:1], path, path[-1:]])
+    return 0.25 * (longer[:-2] + 2 * path + longer[2:])
+
+
 def increment_errors(
     times: Float[Array, "times"],
     path: Float[Array, "times state"],

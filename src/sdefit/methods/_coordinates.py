@@ -13,19 +13,31 @@ import jax.numpy as jnp
 import numpy as np
 
 from sdefit._types import Array, Float, Scalar, Theta
-from sdefit.data import Pool
+from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
 from sdefit.filtering.scoring import Curved
+from sdefit.filtering.starts import smoothed
 from sdefit.gp.evidence import noise_residuals, singularity
 from sdefit.linalg import dot, picked, placed, product
+from sdefit.methods._latent import path_drift
 
 Levels = tuple[Float[Array, "state"], Float[Array, "state"]]  # log ‖G_k‖ and log σ_k, as `gp.noise_levels` has them
 
 _WIDTHS = (1.0, 2.0)  # of the priors on log ‖G_k‖ and log σ_k about their levels, as in the evidence
+_FAST = 3.0  # width of the weak prior on the drift, in speeds
+_FAR = 10.0  # and of that on θ, in scales of each parameter
 _APART = 2.0  # times the evidence's weight against singular correlation: for two states the LKJ(2) prior
 
 # Nothing is known better than to a ten-millionth of the data's spread: an exact fit stays finite.
 _FLOOR = 1e-14
+
+
+class Scales(eqx.Module):
+    """How fast the drift is expected to be along a path (standardised), and how large each parameter."""
+
+    path: Float[Array, "series times state"]
+    speed: Scalar
+    theta: Theta
 
 
 class Point(eqx.Module):
@@ -108,16 +120,47 @@ class Coordinates:
         point = self.point(natural)
         return jnp.concatenate([point.theta, point.Q.ravel(), point.variance])
 
-    def prior(self, u: Float[Array, "coordinates"], spreads: "float | Levels") -> Curved:
-        """−log of the priors: the user's on θ, and one on the spreads that counts only where the data do not.
+    def prior(
+        self, u: Float[Array, "coordinates"], spreads: "float | Levels", scales: "Scales | None" = None
+    ) -> Curved:
+        """−log of the priors: the user's on θ, and others that count only where the data do not.
 
-        The latter is a weight, of the log of each standard deviation, or the levels about which G and σ are expected.
+        **Arguments**
+        - `spreads`: a weight, of the log of each standard deviation, or the levels about which G and σ are expected.
+        - `scales`: of a weak prior on the drift and on θ; none if None.
         """
         own = self._about(u, spreads) if isinstance(spreads, tuple) else self._off_zero(u, spreads)
+        own = own if scales is None else own + self._slow(u, scales)
         if all(self.model.params[name].prior is None for name in self.model.free):
             return own
         slope = jax.grad(self._minus_log_priors)
         return own + Curved(self._minus_log_priors(u), slope(u), jax.jacfwd(slope)(u))
+
+    @property
+    def path(self) -> Float[Array, "series times state"]:
+        """The data with missing values filled in, smoothed over three rows."""
+        return over_series(smoothed)(self.pool.times, self.pool.values, self.pool.observed)
+
+    def _slow(self, u: Float[Array, "coordinates"], scales: "Scales") -> Curved:
+        """The weak prior on the drift along the data, and a wider one on θ, with expected curvatures.
+
+        The first is that of one normal number, the root mean square of f, with `_FAST` speeds for its standard
+        deviation: it does not mind how f is written. The second counts where θ changes and f does not, as with b in
+        a x (b − x²) where a is near 0. Parameters with a prior of the user's, or an interval, have none of it.
+        """
+        bounds, path = self.model.bounds, scales.path
+        drift, seen = path_drift(self.model, self.pool, self.pool.times), jnp.any(self.pool.observed, axis=-1)
+        both = np.isfinite(bounds.lower) & np.isfinite(bounds.upper)
+        flat = np.array([self.model.params[name].prior is None for name in self.model.free], bool)
+
+        def residuals(u):
+            theta = bounds.constrain(u[: flat.size])
+            f = jnp.where(seen[..., None], drift(path, theta), 0.0) / (_FAST * scales.speed * path.size**0.5)
+            far = (theta - bounds.edges) / (_FAR * scales.theta)
+            return jnp.concatenate([f.ravel() if flat.any() else f.ravel()[:0], jnp.where(flat & ~both, far, 0.0)])
+
+        r, slope = residuals(u), jax.jacfwd(residuals)(u)
+        return Curved(0.5 * jnp.sum(r**2), product(r[:, None], slope)[0], product(slope, slope))
 
     def _off_zero(self, u: Float[Array, "coordinates"], weight: float) -> Curved:
         """−`weight` times the log of each standard deviation."""

@@ -2,9 +2,11 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from sdefit import gp
 from sdefit._types import Array, Float, Int, Key, Scalar, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
@@ -12,7 +14,9 @@ from sdefit.filtering.gaussian import Cloud, Filtered, Observations, after_first
 from sdefit.filtering.moments import Rule, value_and_slope
 from sdefit.filtering.scoring import Curved, negative_log_likelihood, score
 from sdefit.filtering.starts import filled, increment_errors, mismatch, split
-from sdefit.methods._coordinates import Coordinates, Point
+from sdefit.matching.means import Matched, informed_scales
+from sdefit.methods._coordinates import Coordinates, Point, Scales
+from sdefit.methods._latent import local_scales, path_drift, rms, scales_of
 
 _OVER = (1, 3, 8)  # rows spanned by the increments that give start values
 _TRIES = 6  # searches for start values per span
@@ -84,6 +88,21 @@ def starts_from(
     where: Coordinates, pool: Pool, start: Theta, count: int, key: Key
 ) -> tuple[Float[Array, "starts coordinates"], Int[Array, "series times"]]:
     """Where the searches begin, and the steps that the filter will take."""
+    begun = begin_from(where, pool, start, count, key)
+    return begun.starts, begun.steps
+
+
+class Begun(eqx.Module):
+    """Where the searches begin, the steps that the filter will take, and θ as it was matched over each span."""
+
+    starts: Float[Array, "starts coordinates"]
+    steps: Int[Array, "series times"]
+    matched: Float[Array, "spans params"]  # unconstrained
+    curvature: Float[Array, "spans params params"]  # what the increments tell of it, as if none overlapped
+
+
+def begin_from(where: Coordinates, pool: Pool, start: Theta, count: int, key: Key) -> Begun:
+    """θ that matches increments of the data over several spans, and starts made of it."""
     model, size = where.model, len(where.model.free)
     path = over_series(filled)(pool.times, pool.values, pool.observed)
 
@@ -106,9 +125,10 @@ def starts_from(
     if size:
         found = jax.vmap(match, (None, 0))(tries, jnp.array(_OVER))
         best = jnp.argmin(jnp.where(jnp.isfinite(found.at.value), found.at.value, jnp.inf), axis=1)
-        matched = jax.vmap(lambda x, i: x[i])(found.x, best)
+        matched, curvature = jax.vmap(lambda x, c, i: (x[i], c[i]))(found.x, found.at.curvature, best)
+        curvature = curvature / jnp.array(_OVER)[:, None, None]
     else:  # all parameters are fixed
-        matched = jnp.zeros((len(_OVER), 0))
+        matched, curvature = jnp.zeros((len(_OVER), 0)), jnp.zeros((len(_OVER), 0, 0))
     steps = step_counts(model, pool, jax.vmap(model.bounds.constrain)(matched))
     # The user's own start comes first where there is one, and the matched ones after it.
     own = ~jnp.any(jnp.isnan(start))
@@ -116,4 +136,30 @@ def starts_from(
     u = matched[lane % len(_OVER)] + jnp.where((lane >= len(_OVER))[:, None], random[_TRIES:], 0.0)
     u = jnp.where((lane < 0)[:, None], given[None, :], u)
     turn = jnp.array(_CORRELATION)[lane % len(_CORRELATION)]
-    return jax.vmap(lambda u, r: where.begin(u, *split(errors(u, 1)), r, path[:, 0]))(u, turn), steps
+    starts = jax.vmap(lambda u, r: where.begin(u, *split(errors(u, 1)), r, path[:, 0]))(u, turn)
+    return Begun(starts, steps, matched, curvature)
+
+
+def expected_scales(where: Coordinates, begun: Begun) -> Scales:
+    """How fast the drift is expected to be and how large each parameter, from what was matched.
+
+    The speed is that of the matched drift along the data and, in quadrature, G²/2 at the usual level of G: what noise
+    drives, and yet stays within a spread of 1, is pulled back at about that speed. The scale of a parameter is its
+    natural one at that speed, or more where matching tells it: the largest over all spans.
+    """
+    model, pool, constrain = where.model, where.pool, where.model.bounds.constrain
+    if not model.free:
+        return Scales(where.path, jnp.ones(()), jnp.zeros(0))
+    seen, path, drift = jnp.any(pool.observed, axis=-1), where.path, path_drift(model, pool, pool.times)
+    log_G, _ = gp.noise_levels(gp.Data(pool.times, pool.values, pool.observed))
+    pull = jnp.broadcast_to(0.5 * jnp.exp(2 * log_G), path.shape)
+    moved = jax.vmap(lambda u: rms(jnp.where(seen[..., None], drift(path, constrain(u)), 0.0)))(begun.matched)
+    speed = jnp.hypot(jnp.max(jnp.where(jnp.isfinite(moved), moved, 0.0)), rms(jnp.where(seen[..., None], pull, 0.0)))
+    natural = scales_of(drift, path, speed, seen, len(model.free))
+
+    def informed(u, curvature):
+        local = local_scales(drift, path, speed, seen, constrain(u))
+        # That increments overlap is in their curvature already: nothing else hangs together over ten rows.
+        return informed_scales(Matched(u, curvature, jnp.ones(())), model.bounds, natural, local, jnp.array(10.0))
+
+    return Scales(path, speed, jnp.max(jax.vmap(informed)(begun.matched, begun.curvature), axis=0))

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sdefit import gp
 from sdefit._types import Array, Float, Key, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
@@ -17,8 +18,8 @@ from sdefit.filtering.scoring import Curved, Scored, score
 from sdefit.filtering.starts import filled
 from sdefit.filtering.variational import Path, Posterior, bound_and_innovations, infer, refine, steps_of
 from sdefit.methods._base import Information, Method
-from sdefit.methods._coordinates import Coordinates, Point, root
-from sdefit.methods._likelihood import starts_from
+from sdefit.methods._coordinates import Coordinates, Point, Scales, root
+from sdefit.methods._likelihood import begin_from, expected_scales
 from sdefit.result import Code, Estimate
 
 
@@ -27,7 +28,8 @@ class VGPA(Method):
 
     1. For given θ, G, σ: sweeps of natural gradient find the Gaussian path q with the highest bound
        E_q[log p(y, x)] + entropy(q) on the log-likelihood.
-    2. θ, G and σ maximise that bound, by Newton steps with its exact gradient and an expected curvature.
+    2. θ, G and σ maximise that bound plus the log of weak priors, by Newton steps with its exact gradient and an
+       expected curvature.
 
     **Arguments**
     - `known_diffusion`: G in the user's units, as a matrix, or a number g for G = g I; estimated if None.
@@ -35,7 +37,9 @@ class VGPA(Method):
     - `substeps`: steps of the grid from each row to the next; 1 is exact where the drift is linear.
     - `starts`: searches in one batch, begun as those of `ESGF`; `iterations`: the most evaluations of each.
     - `sweeps`: the most sweeps for one evaluation of the bound.
-    - `boundary`: the bound is raised by this times the log of every σ_k and G_kk, as in `ESGF`.
+    - `weak`: weak priors, which count only where the data tell next to nothing: on G and σ those of `MaRS`, on the
+      drift that it is not many times faster than the data let expect, and on θ ten of its natural scales.
+    - `boundary`: without weak priors, the bound is raised by this times the log of every σ_k and G_kk, as in `ESGF`.
 
     x(t_1) has a flat prior: the bound is on the likelihood of all rows given the first.
     """
@@ -46,6 +50,7 @@ class VGPA(Method):
     starts: int = 3
     iterations: int = 50
     sweeps: int = 50
+    weak: bool = True
     boundary: float = 0.1
 
     name: ClassVar[str] = "vgpa"
@@ -82,13 +87,15 @@ class VGPA(Method):
 
     def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
         where = Coordinates(model, pool, self.noise)
-        begin, _ = starts_from(where, pool, start, self.starts, key)
-        return self._estimate(where, pool, begin)
+        begun = begin_from(where, pool, start, self.starts, key)
+        return self._estimate(where, pool, begun.starts, expected_scales(where, begun))
 
     def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:
         """One search from `near`."""
         where = Coordinates(model, pool, self.noise)
-        return self._estimate(where, pool, where.at(near.theta, near.G, near.noise, near.mean[:, 0])[None])
+        begin = where.at(near.theta, near.G, near.noise, near.mean[:, 0])
+        scales = Scales(where.path, near.hyper["speed"], near.hyper["scales"])
+        return self._estimate(where, pool, begin[None], scales)
 
     def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information:
         """From the expected curvature of the bound at the estimate; 0 for a G that is known."""
@@ -104,15 +111,18 @@ class VGPA(Method):
         point = Point(estimate.theta, estimate.G @ estimate.G.T, estimate.noise**2, none)
         return self._rows(_Bound(model, pool, self.substeps, self.sweeps).posterior(point).path.cloud)
 
-    def _estimate(self, where: Coordinates, pool: Pool, begin: Float[Array, "starts coordinates"]) -> Estimate:
+    def _estimate(
+        self, where: Coordinates, pool: Pool, begin: Float[Array, "starts coordinates"], scales: Scales
+    ) -> Estimate:
         bound = _Bound(where.model, pool, self.substeps, self.sweeps)
-        fits = self._search(where, bound, begin)
+        fits = self._search(where, bound, begin, scales)
         values = jnp.where(jnp.isfinite(fits.at.value), fits.at.value, jnp.inf)
         fit: Scored = jax.tree.map(lambda a: a[jnp.argmin(values)], fits)
         point = self._point(where, where.natural(fit.x))
         found = bound.posterior(point)
         mean, std = self._rows(found.path.cloud)
         done = fit.converged & jnp.all(found.settled)
+        told = {"coordinates": fit.x, "values": -values, "sweeps": found.sweeps}
         return Estimate(
             theta=point.theta,
             G=root(point.Q),
@@ -121,18 +131,22 @@ class VGPA(Method):
             std=std,
             objective=jnp.sum(found.bound),
             code=jnp.where(done, Code.OK, Code.NOT_CONVERGED),
-            hyper={"coordinates": fit.x, "values": -values, "sweeps": found.sweeps},
+            hyper=told | {"speed": scales.speed, "scales": scales.theta},
             trace={"bound": jnp.sum(found.bounds, axis=0), "search": -fit.values},
         )
 
-    def _search(self, where: Coordinates, bound: "_Bound", begin: Float[Array, "starts coordinates"]) -> Scored:
+    def _search(
+        self, where: Coordinates, bound: "_Bound", begin: Float[Array, "starts coordinates"], scales: Scales
+    ) -> Scored:
         """The highest bound near each row of `begin`."""
+        data = gp.Data(where.pool.times, where.pool.values, where.pool.observed)
+        priors = (gp.noise_levels(data), scales) if self.weak else (self.boundary, None)
         known = self.known_diffusion is not None
         estimated = jnp.array(~np.repeat([False, known, known, False, False], where.sizes))
 
         def fn(u) -> Curved:
             given = bound.curved(lambda z: self._point(where, z), where.natural(u)).through(where.natural, u)
-            at = given + where.prior(u, self.boundary)
+            at = given + where.prior(u, *priors)
             both = estimated[:, None] & estimated[None, :]
             return Curved(at.value, jnp.where(estimated, at.gradient, 0.0), jnp.where(both, at.curvature, 0.0))
 
