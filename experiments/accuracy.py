@@ -6,6 +6,7 @@
     python experiments/accuracy.py --method vgpa --paper --out experiments/rows/v.csv         # ... and its known G
     python experiments/accuracy.py --method esgf --told --out experiments/rows/e.csv         # noise as the limit has it
     python experiments/accuracy.py --summarise experiments/rows/x.csv                         # the table again
+    python experiments/accuracy.py --beside experiments/rows/x.csv                            # every published cell
 
 Nothing is dropped: every realization is a row, a fit that did not succeed keeps its numbers and its status. Starts
 are random: log-uniform within a factor 3 of the truth for even realizations, |N(0, 1)| for odd ones.
@@ -57,6 +58,9 @@ def main(arguments: list[str] | None = None) -> None:
     if asked.summarise:
         print(summary(pd.concat([pd.read_csv(path) for path in asked.summarise])))
         return
+    if asked.beside:
+        print(beside(pd.concat([pd.read_csv(path) for path in asked.beside])))
+        return
     rows, source = [], digest()
     for name in asked.systems:
         method = settings(asked.method, name, asked.paper, asked.told)
@@ -78,6 +82,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--smoke", action="store_true", help="2 realizations of OU")
     parser.add_argument("--out", type=Path, help="CSV file of one row per realization")
     parser.add_argument("--summarise", nargs="+", type=Path, help="print the table of stored rows instead")
+    parser.add_argument("--beside", nargs="+", type=Path, help="print stored rows beside every published cell instead")
     asked = parser.parse_args(arguments)
     if asked.smoke:
         asked.systems, asked.realizations = ("ou",), 2
@@ -89,7 +94,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         parser.error(f"--paper must go with --method mars, ares or vgpa, not {asked.method}")
     if asked.told and not hasattr(methods.get(asked.method)(), "noise"):
         parser.error(f"--told must go with a method that has the setting noise, not {asked.method}")
-    if asked.out is None and not asked.summarise:
+    if asked.out is None and not (asked.summarise or asked.beside):
         parser.error("--out must name the file of rows")
     return asked
 
@@ -202,12 +207,22 @@ def failures(part: pd.DataFrame) -> str:
     return f"{len(part)} realizations, {bad.sum()} failures{why}; {cost}; {made}."
 
 
-def table(system: str, data: str, part: pd.DataFrame) -> list[str]:
+def truth_of(system: str) -> dict[str, float]:
+    """The true value of everything a row tells."""
     setup = sf.systems.get(system)
     truth = dict(setup.params) | entries("G", setup.G) | entries("GGt", metrics.ggt(setup.G))
-    truth |= entries("H", metrics.h(setup.G)) | {f"noise_{state}": setup.noise for state in setup.model.states}
+    return truth | entries("H", metrics.h(setup.G)) | {f"noise_{state}": setup.noise for state in setup.model.states}
+
+
+def quantities(system: str) -> list[str]:
+    """The names of a system's parameters and of what is asked of its G."""
+    return [n for q in QUANTITIES[system] for n in (sf.systems.get(system).params if q == "theta" else (q,))]
+
+
+def table(system: str, data: str, part: pd.DataFrame) -> list[str]:
+    setup, truth = sf.systems.get(system), truth_of(system)
     head = "| | truth | median ± std | RMSE | limit | RMSE / limit | target | paper | gap to paper (s.e.) |"
-    names = [n for q in QUANTITIES[system] for n in (setup.params if q == "theta" else (q,))]
+    names = quantities(system)
     names += [f"noise_{state}" for state in setup.model.states if setup.noise]
     return [head, "|---" * 9 + "|", *(line(system, data, name, truth, part) for name in names)]
 
@@ -234,6 +249,29 @@ def line(system: str, data: str, name: str, truth: dict, part: pd.DataFrame) -> 
     return f"| {' | '.join(cells)} | {paper[0]:g} ± {paper[1]:g} | {gap:+.1f} |"
 
 
+def beside(rows: pd.DataFrame) -> str:
+    """Markdown: every published cell of a method beside what the rows have there.
+
+    The error is that about the truth, the root of (median − truth)² + std²: a published cell has no more.
+    """
+    head = "| | | truth | published | error | here | error | failures | |"
+    lines = [head, "|---" * 9 + "|"]
+    for (system, method, text), part in rows.groupby(["system", "method", "settings"], sort=False):
+        true = truth_of(system)
+        for name in quantities(system):
+            cell = published(system, name, method, only=True)
+            if cell is None:
+                continue
+            median, spread = cell
+            own, wide = float(np.median(part[name])), float(np.std(part[name]))
+            theirs, ours = float(np.hypot(median - true[name], spread)), float(np.hypot(own - true[name], wide))
+            nearer = abs(own - true[name]) <= abs(median - true[name]) and ours <= theirs
+            cells = [f"{method} ({text})", f"{system} {name}", f"{true[name]:.4g}", f"{median:g} ± {spread:g}"]
+            cells += [f"{theirs:#.3g}", f"{own:#.3g} ± {wide:#.2g}", f"{ours:#.3g}", str(sum(part.status != "ok"))]
+            lines.append(f"| {' | '.join([*cells, 'nearer' if nearer else '**not nearer**'])} |")
+    return "\n".join(lines)
+
+
 def limit_rmse(system: str, name: str, truth: dict, realizations) -> float:
     """RMSE of maximum likelihood on the same realizations (frozen data), or on all 100 of the frozen data."""
     rows = limit_rows(system)
@@ -258,8 +296,10 @@ def target(system: str, name: str, data: str, error: float) -> str:
     return f"{goal:.3g} {'met' if error <= goal else '**missed**'}"
 
 
-def published(system: str, name: str, method: str) -> tuple[float, float] | None:
-    """Median and standard deviation of the paper's method of that name, or of its MaRS if it has none."""
+def published(system: str, name: str, method: str, only: bool = False) -> tuple[float, float] | None:
+    """Median and standard deviation of the paper's method of that name; of its MaRS if it has none, unless `only`."""
+    if only and method not in PUBLISHED:
+        return None
     setup = sf.systems.get(system)
     rows = pd.read_csv(DATA / "published_estimates.csv")
     rows = rows[(rows.system == setup.model.name) & (rows.method == PUBLISHED.get(method, "MaRS"))]

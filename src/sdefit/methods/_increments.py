@@ -55,6 +55,10 @@ class Increments(eqx.Module):
 
         return Agreed(*jax.vmap(match)(jnp.array(SPANS)))
 
+    def scales_near(self, u: Theta, longest: Float[Array, "params"]) -> Theta:
+        """The `scales` where the best agreement is found from one start."""
+        return self.scales(self.agree(u[None], longest))
+
     def scales(self, agreed: Agreed) -> Theta:
         """The scale of each parameter, the largest of those that one span or another suggests."""
         if not self.model.free:

@@ -1,11 +1,13 @@
 """The Gaussian filter's likelihood of a whole `Pool`, where to begin its search, and how short its steps must be."""
 
 import dataclasses
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from sdefit import gp
 from sdefit._types import Array, Float, Int, Key, Scalar, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
@@ -15,6 +17,7 @@ from sdefit.filtering.scoring import Curved, negative_log_likelihood
 from sdefit.filtering.starts import filled
 from sdefit.methods._coordinates import Coordinates, Point
 from sdefit.methods._increments import SPANS, Agreed, Increments
+from sdefit.methods._latent import data_of, expected
 
 _TRIES = 6  # searches for start values per span
 _CORRELATION = (0.0, 0.5, -0.5)  # of the noise of different states, at the start
@@ -39,6 +42,13 @@ class Likelihood:
             return filter_pool(self.where.model, self.pool, point, self.steps, self.rule)[1].new
 
         return negative_log_likelihood(new, self.where.natural(u)).through(self.where.natural, u)
+
+
+def weak_priors(where: Coordinates, scales: Theta | None) -> Callable[[Array], Curved]:
+    """−log of the weak priors on G and σ, and on θ where its scales are given, as a function of coordinates."""
+    levels = gp.noise_levels(data_of(where.pool))
+    about = None if scales is None else expected(where.model, scales)
+    return lambda u: where.prior(u, levels, about)
 
 
 def filter_pool(model: SDE, pool: Pool, point: Point, steps, rule: Rule) -> tuple[Scalar, Filtered]:

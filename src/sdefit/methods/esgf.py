@@ -8,7 +8,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from sdefit import gp
 from sdefit._types import Array, Float, Int, Key, Scalar, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
@@ -19,8 +18,7 @@ from sdefit.filtering.scoring import Curved, Scored, negative_log_likelihood, sc
 from sdefit.methods._base import Information, Stage, Staged
 from sdefit.methods._coordinates import Coordinates, Point, root
 from sdefit.methods._increments import Increments
-from sdefit.methods._latent import expected
-from sdefit.methods._likelihood import Likelihood, filter_pool, starts_from, step_counts
+from sdefit.methods._likelihood import Likelihood, filter_pool, starts_from, step_counts, weak_priors
 from sdefit.result import Code, Estimate
 
 _HALVING = 0.05  # change of the log-likelihood by halving all steps that asks for shorter ones
@@ -129,8 +127,8 @@ class ESGF(Staged):
         where, scales = Coordinates(model, pool, self.noise), None
         begin = where.at(near.theta, near.G, near.noise, near.mean[:, 0])
         if self.weak:  # scales are of these data: that they vary is part of how the estimate does
-            increments, P = Increments.of(model, pool), near.theta.size
-            scales = increments.scales(increments.agree(begin[None, :P], where.longest[:P]))
+            P = near.theta.size
+            scales = Increments.of(model, pool).scales_near(begin[:P], where.longest[:P])
         steps, none = near.hyper["steps"], jnp.zeros(())
         # What is left after 1e-4 of log-likelihood is a hundredth of a standard error.
         search = self._search(where, pool, steps, scales, none, begin[None], 1e-4)
@@ -179,12 +177,9 @@ class ESGF(Staged):
         first = _Round(jnp.array(0), steps, unsearched(begin, self.iterations), jnp.zeros(()))
         return jax.lax.while_loop(again, advance, first)
 
-    def prior(self, where: Coordinates, pool: Pool, scales: Theta | None) -> Callable[[Array], Curved]:
+    def prior(self, where: Coordinates, scales: Theta | None) -> Callable[[Array], Curved]:
         """−log of the priors at coordinates u; without scales of the parameters there is none of ours on θ."""
-        if not self.weak:
-            return lambda u: where.prior(u, self.boundary)
-        levels = gp.noise_levels(gp.Data(pool.times, pool.values, pool.observed))
-        return lambda u: where.prior(u, levels, None if scales is None else expected(where.model, scales))
+        return weak_priors(where, scales) if self.weak else lambda u: where.prior(u, self.boundary)
 
     def _search(
         self,
@@ -197,7 +192,7 @@ class ESGF(Staged):
         tolerance: float = 1e-6,
     ) -> Scored:
         """The highest likelihood near each row of `begin`."""
-        prior = self.prior(where, pool, scales)
+        prior = self.prior(where, scales)
 
         def fn(u) -> Curved:
             return Likelihood(where, pool, steps, self.rule)(u, loose) + prior(u)

@@ -19,7 +19,7 @@ from sdefit.filtering.variational import Path, Posterior, bound_and_innovations,
 from sdefit.methods._base import Information, Method
 from sdefit.methods._coordinates import Coordinates, Point, root
 from sdefit.methods._increments import Increments
-from sdefit.methods._likelihood import starts_from
+from sdefit.methods._likelihood import starts_from, weak_priors
 from sdefit.result import Code, Estimate
 
 
@@ -28,7 +28,8 @@ class VGPA(Method):
 
     1. For given θ, G, σ: sweeps of natural gradient find the Gaussian path q with the highest bound
        E_q[log p(y, x)] + entropy(q) on the log-likelihood.
-    2. θ, G and σ maximise that bound, by Newton steps with its exact gradient and an expected curvature.
+    2. θ, G and σ maximise that bound plus the log of weak priors, by Newton steps with its exact gradient and an
+       expected curvature.
 
     **Arguments**
     - `known_diffusion`: G in the user's units, as a matrix, or a number g for G = g I; estimated if None.
@@ -36,7 +37,8 @@ class VGPA(Method):
     - `substeps`: steps of the grid from each row to the next; 1 is exact where the drift is linear.
     - `starts`: searches in one batch, begun as those of `ESGF`; `iterations`: the most evaluations of each.
     - `sweeps`: the most sweeps for one evaluation of the bound.
-    - `boundary`: the bound is raised by this times the log of every σ_k and G_kk, as in `ESGF`.
+    - `weak`: weak priors, which count only where the data tell little: those of `Auto` on G, σ and θ.
+    - `boundary`: without weak priors, the bound is raised by this times the log of every σ_k and G_kk, as in `ESGF`.
 
     x(t_1) has a flat prior: the bound is on the likelihood of all rows given the first.
     """
@@ -47,6 +49,7 @@ class VGPA(Method):
     starts: int = 3
     iterations: int = 50
     sweeps: int = 50
+    weak: bool = True
     boundary: float = 0.1
 
     name: ClassVar[str] = "vgpa"
@@ -82,14 +85,17 @@ class VGPA(Method):
             raise ModelError(f"VGPA: known_diffusion must be {size} by {size}, one row per state, not {rows} by {rows}")
 
     def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
-        where = Coordinates(model, pool, self.noise)
-        begin = starts_from(where, Increments.of(model, pool), start, self.starts, key).begin
-        return self._estimate(where, pool, begin)
+        where, increments = Coordinates(model, pool, self.noise), Increments.of(model, pool)
+        starts = starts_from(where, increments, start, self.starts, key)
+        scales = increments.scales(starts.agreed) if self.weak else None
+        return self._estimate(where, pool, starts.begin, scales)
 
     def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:
         """One search from `near`."""
-        where = Coordinates(model, pool, self.noise)
-        return self._estimate(where, pool, where.at(near.theta, near.G, near.noise, near.mean[:, 0])[None])
+        where, P = Coordinates(model, pool, self.noise), near.theta.size
+        begin = where.at(near.theta, near.G, near.noise, near.mean[:, 0])
+        scales = Increments.of(model, pool).scales_near(begin[:P], where.longest[:P]) if self.weak else None
+        return self._estimate(where, pool, begin[None], scales)
 
     def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information:
         """From the expected curvature of the bound at the estimate; 0 for a G that is known."""
@@ -105,15 +111,18 @@ class VGPA(Method):
         point = Point(estimate.theta, estimate.G @ estimate.G.T, estimate.noise**2, none)
         return self._rows(_Bound(model, pool, self.substeps, self.sweeps).posterior(point).path.cloud)
 
-    def _estimate(self, where: Coordinates, pool: Pool, begin: Float[Array, "starts coordinates"]) -> Estimate:
+    def _estimate(
+        self, where: Coordinates, pool: Pool, begin: Float[Array, "starts coordinates"], scales: Theta | None
+    ) -> Estimate:
         bound = _Bound(where.model, pool, self.substeps, self.sweeps)
-        fits = self._search(where, bound, begin)
+        fits = self._search(where, bound, begin, scales)
         values = jnp.where(jnp.isfinite(fits.at.value), fits.at.value, jnp.inf)
         fit: Scored = jax.tree.map(lambda a: a[jnp.argmin(values)], fits)
         point = self._point(where, where.natural(fit.x))
         found = bound.posterior(point)
         mean, std = self._rows(found.path.cloud)
         done = fit.converged & jnp.all(found.settled)
+        told = {"coordinates": fit.x, "values": -values, "sweeps": found.sweeps}
         return Estimate(
             theta=point.theta,
             G=root(point.Q),
@@ -122,18 +131,21 @@ class VGPA(Method):
             std=std,
             objective=jnp.sum(found.bound),
             code=jnp.where(done, Code.OK, Code.NOT_CONVERGED),
-            hyper={"coordinates": fit.x, "values": -values, "sweeps": found.sweeps},
+            hyper=told if scales is None else told | {"scales": scales},
             trace={"bound": jnp.sum(found.bounds, axis=0), "search": -fit.values},
         )
 
-    def _search(self, where: Coordinates, bound: "_Bound", begin: Float[Array, "starts coordinates"]) -> Scored:
+    def _search(
+        self, where: Coordinates, bound: "_Bound", begin: Float[Array, "starts coordinates"], scales: Theta | None
+    ) -> Scored:
         """The highest bound near each row of `begin`."""
+        prior = weak_priors(where, scales) if self.weak else lambda u: where.prior(u, self.boundary)
         known = self.known_diffusion is not None
         estimated = jnp.array(~np.repeat([False, known, known, False, False], where.sizes))
 
         def fn(u) -> Curved:
             given = bound.curved(lambda z: self._point(where, z), where.natural(u)).through(where.natural, u)
-            at = given + where.prior(u, self.boundary)
+            at = given + prior(u)
             both = estimated[:, None] & estimated[None, :]
             return Curved(at.value, jnp.where(estimated, at.gradient, 0.0), jnp.where(both, at.curvature, 0.0))
 

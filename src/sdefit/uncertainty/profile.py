@@ -83,7 +83,7 @@ def _profile(
 ) -> tuple[Array, Array]:
     """Values of one parameter, and the highest log-likelihood at each, with the method's own weak priors."""
     where = Coordinates(model, pool, "each")
-    prior = (method if isinstance(method, ESGF) else ESGF(weak=True)).prior(where, pool, scales)
+    prior = (method if isinstance(method, ESGF) else ESGF(weak=True)).prior(where, scales)
     steps = 2 * step_counts(model, pool, theta[None])
 
     def fn(u, unit) -> Curved:
