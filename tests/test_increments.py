@@ -7,6 +7,7 @@ import pytest
 
 from contract import ou_series, relaxing
 from sdefit.data import Series, standardise
+from sdefit.dynamics.equations import equations
 from sdefit.methods._increments import SPANS, Increments
 
 
@@ -47,3 +48,10 @@ def test_agreement_is_least_squares_on_the_increments():
         t_gap, x_gap, area_gap = (a[span:] - a[:-span] for a in (t, x, area))
         both, rate = np.linalg.lstsq(np.stack([t_gap, -area_gap], axis=1), x_gap)[0]
         np.testing.assert_allclose([np.exp(u[0]), u[1]], [rate, both / rate], rtol=1e-4)
+
+
+def test_scales_are_finite_whatever_the_drift():
+    model = equations("dx = a*log(-x*x) + b")
+    pool = jax.tree.map(jnp.asarray, standardise([ou_series(1)]))
+    found = jax.jit(lambda: Increments.of(model, pool).scales_near(jnp.ones(2), jnp.full(2, jnp.inf)))()
+    assert np.all(np.isfinite(found)) and np.all(found > 0)

@@ -71,7 +71,8 @@ class Increments(eqx.Module):
 
         # As fast as the drift there, or as it must be to hold what the diffusion drives within a spread of 1.
         pull = size(jnp.broadcast_to(0.5 * self.noises(agreed.u[0])[0] ** 2, self.path.shape))
-        speed = jnp.hypot(jnp.max(jax.vmap(lambda theta: size(drift(self.path, theta)))(thetas)), pull)
+        speeds = jax.vmap(lambda theta: size(drift(self.path, theta)))(thetas)
+        speed = jnp.hypot(jnp.max(jnp.where(jnp.isfinite(speeds), speeds, 0.0)), pull)
         natural = scales_of(drift, self.path, speed, seen, thetas.shape[1])
 
         def informed(u, theta, curvature, span):
