@@ -18,6 +18,8 @@ WINDOW = 25  # steps of θ in one window; at the end of each the game is looked 
 _LEAK = 0.2  # slope of a node below 0: without one a node that is off for every sample stays off
 _FLAT = 1e-9  # a critic less steep than this is dead; a working one has a slope near 1, or 1e-4 with clipped weights
 _STEEP = 1e3  # and one steeper than this has exploded
+_ENOUGH = 3  # windows whose mean may be compared with that of as many before, where θ scatters
+_ROUND = 10  # times the tolerance by which θ may scatter
 
 Samples = Float[Array, "samples dim"]
 
@@ -87,8 +89,9 @@ class Rules(NamedTuple):
     - `critic_steps`: steps of the critic before each of θ.
     - `steps`: the most steps of θ, played in whole windows.
     - `wait`: how many of them θ stays where it is, while the critic learns.
-    - `tolerance`: the game is over when the mean of θ over a window is this near to that over the one before, in every
-      coordinate, and θ is the mean over both. With 0 all steps are played, and θ is the last.
+    - `tolerance`: the game is over when the mean of θ over the last third of its windows is this near to that over the
+      third before, in every coordinate, or goes to and fro by not many times that without a trend; θ is the mean over
+      both thirds. With 0 all steps are played, and θ is the last.
     - `restarts`: how often a critic that died or exploded is replaced.
     """
 
@@ -137,9 +140,9 @@ def play(board: Board, theta: Theta, new: Callable[[Key], Critic], rules: Rules,
         sick = ~finite | (slope[-1] < _FLAT) | (slope[-1] > _STEEP)
         again = sick & (s.restarts < rules.restarts)
         game = jax.tree.map(lambda a, b: jnp.where(again, a, b), begin(s.restarts + 1), game)
-        moved = jnp.max(jnp.abs(jnp.mean(path, axis=0) - jnp.mean(s.path[s.window - 1], axis=0)))
-        settled = ~sick & (s.window * WINDOW >= rules.wait + WINDOW) & (moved < rules.tolerance)
         kept = s.path.at[s.window].set(path), s.distances.at[s.window].set(distances)
+        late = s.window * WINDOW >= rules.wait + WINDOW
+        settled = ~sick & late & _rests(kept[0], s.window, rules.tolerance)
         return _Match(game, *kept, jnp.where(again, 0, s.window + 1), s.restarts + again, settled, sick & ~again)
 
     windows = max(-(-rules.steps // WINDOW), 1)
@@ -177,12 +180,38 @@ def _outcome(end: _Match, start: Theta, rules: Rules) -> Outcome:
     done = (jnp.arange(end.path.shape[0]) < end.window)[:, None]  # what an earlier critic left behind is not shown
     path = jnp.where(done[:, :, None], end.path, jnp.nan).reshape(-1, start.size)
     distances = jnp.where(done, end.distances, jnp.nan).ravel()
-    last = jax.lax.dynamic_slice_in_dim(end.path, end.window - 2, min(2, end.path.shape[0]))
-    theta = jnp.mean(last, axis=(0, 1)) if rules.tolerance else end.game.theta
+    last = end.window - 1
+    theta = _mean(end.path, last, 2 * _third(last)) if rules.tolerance else end.game.theta
     converged = end.settled if rules.tolerance else ~end.lost
     return Outcome(
         jnp.where(end.lost, start, theta), end.game.critic, path, distances, converged, ~end.lost, end.restarts
     )
+
+
+def _third(window: Int[Array, ""]) -> Int[Array, ""]:
+    """How many windows are a third of those before this one."""
+    return jnp.maximum(window // 3, 1)
+
+
+def _rests(path: Float[Array, "windows steps params"], window: Int[Array, ""], tolerance: float) -> Bool[Array, ""]:
+    """Whether θ has come to rest: its means over two thirds of the windows agree, or differ by less than they scatter.
+
+    The latter counts where there are enough windows to tell a trend and they scatter by little: few draws leave a game
+    that goes round slowly for long.
+    """
+    third = _third(window)
+    moved = jnp.abs(_mean(path, window, third) - _mean(path, window - third, third))
+    center = _mean(path, window, 2 * third)
+    scatter = jnp.sqrt(_mean((jnp.mean(path, axis=1, keepdims=True) - center[None, None, :]) ** 2, window, 2 * third))
+    no_trend = (third >= _ENOUGH) & (moved < 0.5 * scatter) & (scatter < _ROUND * tolerance)
+    return jnp.all((moved < tolerance) | no_trend)
+
+
+def _mean(path: Float[Array, "windows steps params"], last: Int[Array, ""], count: Int[Array, ""]) -> Theta:
+    """The mean of θ over so many windows, the last of which has this number; over fewer where there are not so many."""
+    window = jnp.arange(path.shape[0])
+    some = ((window > last - count) & (window <= last))[:, None]
+    return jnp.sum(jnp.where(some, jnp.mean(path, axis=1), 0.0), axis=0) / jnp.maximum(jnp.sum(some), 1)
 
 
 def _optimisers(rules: Rules) -> tuple[optax.GradientTransformation, optax.GradientTransformation]:

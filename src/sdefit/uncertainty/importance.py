@@ -61,7 +61,7 @@ class _Target:
     """The posterior in coordinates v without edges: θ's own, log G_kk, arsinh(G_kj/G_kk), log σ, x(t_1)."""
 
     likelihood: Likelihood
-    expected: Expected | None  # of θ, where the estimate has a weak prior on it
+    expected: Expected | None = None  # of θ, where the estimate has a weak prior on it
 
     @property
     def where(self) -> Coordinates:
