@@ -89,9 +89,9 @@ class Rules(NamedTuple):
     - `critic_steps`: steps of the critic before each of θ.
     - `steps`: the most steps of θ, played in whole windows.
     - `wait`: how many of them θ stays where it is, while the critic learns.
-    - `tolerance`: the game is over when the mean of θ over the last third of its windows is this near to that over the
-      third before, in every coordinate, or goes to and fro by not many times that without a trend; θ is the mean over
-      both thirds. With 0 all steps are played, and θ is the last.
+    - `tolerance`: the game is over when the mean of θ over a window is this near to that over the one before, in every
+      coordinate, or when θ goes to and fro by not many times that without a trend; θ is then the mean over these
+      windows. With 0 all steps are played, and θ is the last.
     - `restarts`: how often a critic that died or exploded is replaced.
     """
 
@@ -142,14 +142,16 @@ def play(board: Board, theta: Theta, new: Callable[[Key], Critic], rules: Rules,
         game = jax.tree.map(lambda a, b: jnp.where(again, a, b), begin(s.restarts + 1), game)
         kept = s.path.at[s.window].set(path), s.distances.at[s.window].set(distances)
         late = s.window * WINDOW >= rules.wait + WINDOW
-        settled = ~sick & late & _rests(kept[0], s.window, rules.tolerance)
+        settled = jnp.where(~sick & late, _rests(kept[0], s.window, rules.tolerance), 0)
         return _Match(game, *kept, jnp.where(again, 0, s.window + 1), s.restarts + again, settled, sick & ~again)
 
     windows = max(-(-rules.steps // WINDOW), 1)
     none, no = jnp.zeros((), jnp.int32), jnp.array(False)
     blank = jnp.full((windows, WINDOW, theta.size), jnp.nan), jnp.full((windows, WINDOW), jnp.nan)
     end = jax.lax.while_loop(
-        lambda s: (s.window < windows) & ~s.settled & ~s.lost, advance, _Match(begin(none), *blank, none, none, no, no)
+        lambda s: (s.window < windows) & (s.settled == 0) & ~s.lost,
+        advance,
+        _Match(begin(none), *blank, none, none, none, no),
     )
     return _outcome(end, theta, rules)
 
@@ -165,14 +167,14 @@ class _Game(eqx.Module):
 
 
 class _Match(eqx.Module):
-    """A game with its windows so far: how many, and whether θ has settled or the critic is lost."""
+    """A game with its windows so far: how many, over how many θ has settled, and whether the critic is lost."""
 
     game: _Game
     path: Float[Array, "windows steps params"]
     distances: Float[Array, "windows steps"]
     window: Int[Array, ""]
     restarts: Int[Array, ""]
-    settled: Bool[Array, ""]
+    settled: Int[Array, ""]
     lost: Bool[Array, ""]
 
 
@@ -180,34 +182,29 @@ def _outcome(end: _Match, start: Theta, rules: Rules) -> Outcome:
     done = (jnp.arange(end.path.shape[0]) < end.window)[:, None]  # what an earlier critic left behind is not shown
     path = jnp.where(done[:, :, None], end.path, jnp.nan).reshape(-1, start.size)
     distances = jnp.where(done, end.distances, jnp.nan).ravel()
-    last = end.window - 1
-    theta = _mean(end.path, last, 2 * _third(last)) if rules.tolerance else end.game.theta
-    converged = end.settled if rules.tolerance else ~end.lost
+    theta = _mean(end.path, end.window - 1, jnp.maximum(end.settled, 2)) if rules.tolerance else end.game.theta
+    converged = end.settled > 0 if rules.tolerance else ~end.lost
     return Outcome(
         jnp.where(end.lost, start, theta), end.game.critic, path, distances, converged, ~end.lost, end.restarts
     )
 
 
-def _third(window: Int[Array, ""]) -> Int[Array, ""]:
-    """How many windows are a third of those before this one."""
-    return jnp.maximum(window // 3, 1)
+def _rests(path: Float[Array, "windows steps params"], window: Int[Array, ""], tolerance: float) -> Int[Array, ""]:
+    """Over how many windows θ has come to rest, up to this one; 0 if it has not.
 
-
-def _rests(path: Float[Array, "windows steps params"], window: Int[Array, ""], tolerance: float) -> Bool[Array, ""]:
-    """Whether θ has come to rest: its means over two thirds of the windows agree, or differ by less than they scatter.
-
-    The latter counts where there are enough windows to tell a trend and they scatter by little: few draws leave a game
-    that goes round slowly for long.
+    Over two whose means agree. Few draws can leave a game that goes slowly round for long: so also over two thirds of
+    all windows, if these scatter by little and their means differ by less than that, which leaves no trend.
     """
-    third = _third(window)
+    third = window // 3
+    agree = jnp.abs(_mean(path, window, 1) - _mean(path, window - 1, 1)) < tolerance
     moved = jnp.abs(_mean(path, window, third) - _mean(path, window - third, third))
-    center = _mean(path, window, 2 * third)
-    scatter = jnp.sqrt(_mean((jnp.mean(path, axis=1, keepdims=True) - center[None, None, :]) ** 2, window, 2 * third))
-    no_trend = (third >= _ENOUGH) & (moved < 0.5 * scatter) & (scatter < _ROUND * tolerance)
-    return jnp.all((moved < tolerance) | no_trend)
+    away = (jnp.mean(path, axis=1, keepdims=True) - _mean(path, window, 2 * third)[None, None, :]) ** 2
+    scatter = jnp.sqrt(_mean(away, window, 2 * third))
+    going_round = (third >= _ENOUGH) & (moved < 0.5 * scatter) & (scatter < _ROUND * tolerance)
+    return jnp.where(jnp.all(agree), 2, jnp.where(jnp.all(agree | going_round), 2 * third, 0))
 
 
-def _mean(path: Float[Array, "windows steps params"], last: Int[Array, ""], count: Int[Array, ""]) -> Theta:
+def _mean(path: Float[Array, "windows steps params"], last: Int[Array, ""], count: Int[Array, ""] | int) -> Theta:
     """The mean of θ over so many windows, the last of which has this number; over fewer where there are not so many."""
     window = jnp.arange(path.shape[0])
     some = ((window > last - count) & (window <= last))[:, None]

@@ -57,8 +57,8 @@ class AReS(Matching):
     - `critic_rate`: of Adam, for the critic.
     - `penalty`: weight of the critic's gradient penalty; not used where weights are clipped.
     - `clip`: None, or the size at which the critic's weights are clipped.
-    - `tolerance`: the game ends when θ moves by less than this between thirds of the game, or goes to and fro without
-      a trend by not many times that; 0 plays all steps.
+    - `tolerance`: the game ends when θ moves by less than this between windows, or goes to and fro without a trend by
+      not many times that; 0 plays all steps.
     - `restarts`: how often a critic that failed is replaced.
     - `fresh`: draw both roads anew at every step, from a start of size |N(0, 1)|: Algorithm 2 of the paper.
     """
