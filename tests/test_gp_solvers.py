@@ -10,7 +10,7 @@ import pytest
 
 from sdefit.gp import Data, Dense, Hyper, get_kernel, kalman, solver_for, statespace
 from sdefit.gp.latent import row_normals
-from sdefit.gp.statespace import MATERN, StateSpace
+from sdefit.gp.statespace import ORDER, StateSpace
 
 SEEDS = [0, 1, 2]
 ROWS = 12
@@ -141,8 +141,8 @@ def joint_of(dense):
 
 
 @functools.cache
-def step_of(kernel):
-    return quick(MATERN[kernel])
+def steps_of(order):
+    return quick(functools.partial(statespace.matern_steps, order))
 
 
 @functools.cache
@@ -248,13 +248,12 @@ def test_latent_ou_covariance(seed):
 # --- state space -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kernel", MATERN)
-@pytest.mark.parametrize("where", [1e-6, 1e-3, 0.1, 1.0, 1.49, 1.51, 5.0, 60.0])
+@pytest.mark.parametrize("kernel", ORDER)
+@pytest.mark.parametrize("where", [1e-6, 1e-3, 0.1, 0.99, 1.01, 2.0, 5.0, 60.0, 400.0])
 def test_matern_steps_are_those_of_its_differential_equation(kernel, where):
-    """A = e^{FΔ} by series, Q = ∫ e^{Fs} L q Lᵀ e^{Fᵀs} ds by a fine quadrature; at 1.5 the code changes roads."""
-    order, root = (3, np.sqrt(5.0)) if kernel == "matern52" else (2, np.sqrt(3.0))
-    scale, length = 1.3, 0.8
-    lam = root / length
+    """A = e^{FΔ} by series, Q = ∫ e^{Fs} L q Lᵀ e^{Fᵀs} ds by a fine quadrature; at 1 the code changes roads."""
+    order, scale, length = ORDER[kernel], 1.3, 0.8
+    lam = np.sqrt(5.0 if kernel == "matern52" else 3.0) / length
     gap = where / lam
     F = np.diag(np.ones(order - 1), 1)
     F[-1] = [-(lam**3), -3 * lam**2, -3 * lam] if order == 3 else [-(lam**2), -2 * lam]
@@ -272,11 +271,11 @@ def test_matern_steps_are_those_of_its_differential_equation(kernel, where):
         for x, w in zip(nodes, weights, strict=True):
             column = flow(low + (high - low) * (x + 1) / 2)[:, -1]
             Q += density * w * (high - low) / 2 * np.outer(column, column)
-    step = step_of(kernel)(jnp.asarray([gap]), jnp.asarray(scale), jnp.asarray(length))
-    A, process, stationary = (np.asarray(piece) for piece in step)
-    np.testing.assert_allclose(A[0], flow(gap), rtol=1e-12, atol=1e-13 * np.max(np.abs(flow(gap))))
+    steps = steps_of(order)(jnp.asarray([gap]), jnp.asarray(scale), jnp.asarray(length))
+    np.testing.assert_allclose(steps.transition[0], flow(gap), rtol=1e-12, atol=1e-13 * np.max(np.abs(flow(gap))))
     size = np.sqrt(np.diagonal(Q))
-    np.testing.assert_allclose(process[0] / np.outer(size, size), Q / np.outer(size, size), rtol=0, atol=1e-11)
+    np.testing.assert_allclose(steps.process[0] / np.outer(size, size), Q / np.outer(size, size), rtol=0, atol=1e-11)
+    stationary = np.asarray(statespace.matern_stationary(order, jnp.asarray(scale), jnp.asarray(length)))
     close(F @ stationary + stationary @ F.T, -np.diag([0.0] * (order - 1) + [density]), 1e-13)
 
 
@@ -295,6 +294,22 @@ def test_state_space_agrees_with_dense(kernel, states, gaps):
         for missing in (0.0, 0.3):
             hyper, data = problem(gaps, seed, states, missing)
             assert_solvers_agree(kernel, hyper, data)
+
+
+@pytest.mark.parametrize("size", [1, 5, 6])
+def test_blocks_change_nothing(size, monkeypatch):
+    """Value and derivatives, also in the data, of a series in many blocks, the last of them not full, or in one."""
+    hyper, data = problem(irregular, 3, 2, missing=0.3)
+    assert ROWS % 5 and not ROWS % 6
+
+    def evidence():
+        space = StateSpace(JITTER, kernel="matern52")
+        by_values = lambda hyper, y: space.log_evidence(hyper, Data(data.times, y, data.observed))  # noqa: E731
+        return quick(jax.value_and_grad(by_values, argnums=(0, 1)))(hyper, data.values)
+
+    whole = evidence()
+    monkeypatch.setattr(kalman, "_BLOCK", size)
+    jax.tree.map(lambda got, expected: close(got, expected, 1e-12), evidence(), whole)
 
 
 def test_agree_when_almost_nothing_was_observed():
@@ -333,7 +348,7 @@ def test_rates_from_brownian_motion_to_white_noise(rate):
 
 
 def test_the_clock_does_not_matter():
-    for kernel in MATERN:
+    for kernel in ORDER:
         hyper, data = problem(irregular, 2, 1)
         for shift in (2000.0, -2000.0):
             moved = Data(data.times + shift, data.values, data.observed)
@@ -394,11 +409,11 @@ def exact_moments(dense, hyper, data):
 def _from_identity(space):
     def draws(hyper, data):
         given = space.condition(hyper, data)
-        n, cut = data.values.shape[0], given.model.initial.shape[0]
+        n, cut = data.values.shape[0], given.frame.initial.shape[0]
         width = cut + data.values.shape[1]
         columns = jnp.eye(n * width).reshape(n, width, n * width)
         columns = jnp.concatenate([jnp.zeros((n, width, 1)), columns], axis=2)
-        paths = kalman.draw(given.model, given.done, given.values, columns[:, :cut], columns[:, cut:])
+        paths = kalman.draw(given.frame, given.steps, given.done, given.values, columns[:, :cut], columns[:, cut:])
         return statespace._split(paths.transpose(2, 0, 1), given.per)
 
     return quick(draws)

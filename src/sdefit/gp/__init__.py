@@ -15,9 +15,9 @@ from sdefit.gp.latent import Draws as Draws
 from sdefit.gp.latent import Hyper as Hyper
 from sdefit.gp.latent import Posterior as Posterior
 from sdefit.gp.latent import Solver as Solver
-from sdefit.gp.statespace import MATERN, StateSpace
+from sdefit.gp.statespace import ORDER, StateSpace
 
 
 def solver_for(kernel: str, jitter: float = 1e-6) -> Solver:
     """The cheapest solver that takes this kernel: O(N) state space where there is one, else dense."""
-    return StateSpace(jitter, kernel=kernel) if kernel in MATERN else Dense(jitter, kernel=get_kernel(kernel))
+    return StateSpace(jitter, kernel=kernel) if kernel in ORDER else Dense(jitter, kernel=get_kernel(kernel))

@@ -3,9 +3,15 @@
 Per state z is a Matérn process, carried as (z, ż[, z̈]); o is the latent Ornstein-Uhlenbeck process
 do = −γ o dt + G dw with o(t_1) = 0, which couples the states through G. The state vector holds the
 Matérn blocks first, then o.
+
+A Matérn process of n derivatives, z included, solves (d/dt + λ)ⁿ z = white noise, λ = √(2n − 1)/length. With time in
+units of 1/λ its matrix is N − I, where N is nilpotent: e^{(N − I)u} = e^{−u} Σ_{p<n} N^p u^p/p!.
 """
 
-from collections.abc import Callable
+import functools
+import math
+import operator
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,17 +20,13 @@ import numpy as np
 
 from sdefit._types import Array, Float, Scalar, Times
 from sdefit.gp import kalman
-from sdefit.gp.kalman import LinearModel
+from sdefit.gp.kalman import Frame, Steps
 from sdefit.gp.latent import Conditional, Data, Draws, Hyper, Posterior, Solver, row_normals
-from sdefit.linalg import dot
 
-Pieces = tuple[Float[Array, "times dim dim"], Float[Array, "times dim dim"], Float[Array, "dim dim"]]
-EachState = tuple[
-    Float[Array, "state times per per"], Float[Array, "state times per per"], Float[Array, "state per per"]
-]
+ORDER = {"matern52": 3, "matern32": 2}  # how many derivatives of z are carried, z itself included
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
-_NODES, _WEIGHTS = (_NODES + 1) / 2, _WEIGHTS / 2
+_FOREVER = 350.0  # e^{−2u} is nothing there
+_TERMS = 22  # of a series whose terms are below (2u)^k/k!, u ≤ 1
 
 
 class StateSpace(Solver):
@@ -33,40 +35,62 @@ class StateSpace(Solver):
     kernel: str = eqx.field(kw_only=True)
 
     def log_evidence(self, hyper: Hyper, data: Data) -> Scalar:
-        return kalman.log_likelihood(self._model(hyper, data.times), data.values, data.observed)
+        frame, gaps = self._frame(hyper), _gaps(data.times)
+        return kalman.log_likelihood(self._steps, hyper, frame, gaps, data.values, data.observed)
 
     def posterior(self, hyper: Hyper, data: Data) -> Posterior:
-        model = self._model(hyper, data.times)
-        mean, cov = kalman.smooth(model, kalman.run_filter(model, data.values, data.observed))
-        z, dz, o = _split(mean, ORDER[self.kernel])
-        variance = jnp.einsum("kd,nde,ke->nk", model.observe, cov, model.observe)
+        given = self.condition(hyper, data)
+        smoothed = kalman.smooth(given.frame, given.steps, given.done)
+        z, dz, o = _split(smoothed.mean, given.per)
+        variance = jnp.einsum("kd,nde,ke->nk", given.frame.observe, smoothed.cov, given.frame.observe)
         return Posterior(z, dz, o, z + o, jnp.sqrt(jnp.maximum(variance, 0.0)))
 
     def condition(self, hyper: Hyper, data: Data) -> "StateSpaceConditional":
-        model = self._model(hyper, data.times)
-        done = kalman.run_filter(model, data.values, data.observed)
-        return StateSpaceConditional(model, done, data.values, ORDER[self.kernel])
+        frame, steps = self._frame(hyper), self._steps(hyper, _gaps(data.times))
+        done = kalman.run_filter(frame, steps, data.values, data.observed)
+        return StateSpaceConditional(frame, steps, done, data.values, ORDER[self.kernel])
 
-    def _model(self, hyper: Hyper, times: Times) -> LinearModel:
-        gaps = jnp.diff(times, prepend=times[:1])
-        matern = jax.vmap(MATERN[self.kernel], in_axes=(None, 0, 0))(gaps, hyper.scale, hyper.length)
-        return latent_model(gaps, matern, hyper.G, hyper.noise**2 + self.jitter, hyper.rate)
+    def _frame(self, hyper: Hyper) -> Frame:
+        """Stationary z, o = 0, and y = z + o + e."""
+        per, states = ORDER[self.kernel], hyper.scale.size
+        stationary = jax.vmap(functools.partial(matern_stationary, per))(hyper.scale, hyper.length)
+        o = jnp.zeros((1, states, states), hyper.G.dtype)
+        rows = np.zeros((states, (per + 1) * states))
+        rows[np.arange(states), per * np.arange(states)] = 1
+        rows[np.arange(states), per * states + np.arange(states)] = 1
+        initial = _stacked(stationary[:, None], o)[0]
+        return Frame(initial, jnp.asarray(rows, hyper.G.dtype), hyper.noise**2 + self.jitter)
+
+    def _steps(self, hyper: Hyper, gaps: Times) -> Steps:
+        per, states = ORDER[self.kernel], hyper.scale.size
+        z = jax.vmap(functools.partial(matern_steps, per), in_axes=(None, 0, 0))(gaps, hyper.scale, hyper.length)
+        decay = jnp.exp(-hyper.rate * gaps)
+        share = -jnp.expm1(-2 * hyper.rate * gaps) / (2 * hyper.rate)
+        return Steps(
+            _stacked(z.transition, decay[:, None, None] * jnp.eye(states, dtype=gaps.dtype)[None]),
+            _stacked(z.process, share[:, None, None] * (hyper.G @ hyper.G.T)[None]),
+        )
 
 
 class StateSpaceConditional(Conditional):
     """The linear model with its forward pass done."""
 
-    model: LinearModel
+    frame: Frame
+    steps: Steps
     done: kalman.Filtered
     values: Float[Array, "times state"]
     per: int = eqx.field(static=True)
 
     def draw(self, samples: int, key) -> Draws:
         n, k = self.values.shape
-        noise = row_normals(key, n, (self.model.initial.shape[0] + k, samples // 2), self.values.dtype)
+        noise = row_normals(key, n, (self.frame.initial.shape[0] + k, samples // 2), self.values.dtype)
         noise = jnp.concatenate([noise, -noise], axis=-1)
-        paths = kalman.draw(self.model, self.done, self.values, noise[:, :-k], noise[:, -k:])
+        paths = kalman.draw(self.frame, self.steps, self.done, self.values, noise[:, :-k], noise[:, -k:])
         return Draws(*_split(paths.transpose(2, 0, 1), self.per))
+
+
+def _gaps(times: Times) -> Times:
+    return jnp.diff(times, prepend=times[:1])
 
 
 def _split(states: Float[Array, "*any dim"], per: int) -> tuple[Array, Array, Array]:
@@ -74,27 +98,6 @@ def _split(states: Float[Array, "*any dim"], per: int) -> tuple[Array, Array, Ar
     K = states.shape[-1] // (per + 1)
     first = per * np.arange(K)
     return states[..., first], states[..., first + 1], states[..., per * K :]
-
-
-def latent_model(
-    gaps: Times, matern: EachState, G: Float[Array, "state state"], noise: Float[Array, "state"], rate: Scalar
-) -> LinearModel:
-    """The linear model of y = z + o + e from the pieces of each state's Matérn process; `noise` is a variance."""
-    transition, process, stationary = matern
-    states, per = G.shape[0], transition.shape[-1]
-    decay = jnp.exp(-rate * gaps)
-    share = -jnp.expm1(-2 * rate * gaps) / (2 * rate)
-    eye = jnp.eye(states, dtype=gaps.dtype)
-    rows = np.zeros((states, (per + 1) * states))
-    rows[np.arange(states), per * np.arange(states)] = 1
-    rows[np.arange(states), per * states + np.arange(states)] = 1
-    return LinearModel(
-        _stacked(transition, decay[:, None, None] * eye[None]),
-        _stacked(process, share[:, None, None] * (G @ G.T)[None]),
-        _stacked(stationary[:, None], jnp.zeros((1, states, states), gaps.dtype))[0],
-        jnp.asarray(rows, gaps.dtype),
-        noise,
-    )
 
 
 def _stacked(each: Float[Array, "state times per per"], last: Float[Array, "times state state"]):
@@ -107,71 +110,93 @@ def _stacked(each: Float[Array, "state times per per"], last: Float[Array, "time
     return jnp.concatenate([top, jnp.concatenate([above.transpose(0, 2, 1), last], axis=2)], axis=1)
 
 
-def matern52(
-    gaps: Times, scale: Scalar, length: Scalar
-) -> tuple[Float[Array, "times 3 3"], Float[Array, "times 3 3"], Float[Array, "3 3"]]:
-    """Transition, process noise and stationary covariance of (z, ż, z̈) over each gap.
+def matern_steps(order: int, gaps: Times, scale: Scalar, length: Scalar) -> Steps:
+    """Transition and process noise of a Matérn process and its derivatives over each gap."""
+    turn, stretch = _units(order, scale, length)
+    u = _lam(order, length) * gaps
+    fading = jnp.exp(-u)
+    transition = _combined([u**p * fading for p in range(order)], _unit(order).flow)
+    return Steps(turn[None] * transition, stretch[None] * _process(order, u))
 
-    k(r) = scale² (1 + λr + λ²r²/3) e^{−λr} with λ = √5/length.
+
+def matern_stationary(order: int, scale: Scalar, length: Scalar) -> Float[Array, "per per"]:
+    """Covariance of a stationary Matérn process and its derivatives."""
+    return _units(order, scale, length)[1] * _unit(order).stationary
+
+
+def _lam(order: int, length: Scalar) -> Scalar:
+    return np.sqrt(2 * order - 1) / length
+
+
+def _units(order: int, scale: Scalar, length: Scalar) -> tuple[Float[Array, "per per"], Float[Array, "per per"]]:
+    """What turns transitions and covariances of the unit process, of λ = 1 and scale 1, into those of this one."""
+    row, column, lam = np.arange(order)[:, None], np.arange(order)[None, :], _lam(order, length)
+    return lam ** (row - column), scale**2 * lam ** (row + column)
+
+
+class _Unit(NamedTuple):
+    """The Matérn process of λ = 1 and scale 1."""
+
+    flow: np.ndarray  # e^{u} times its transition over u: coefficients of u^p
+    process: np.ndarray  # what the moments ∫ v^p e^{−2v} dv are to be multiplied by
+    stationary: np.ndarray
+
+
+@functools.cache
+def _unit(order: int) -> _Unit:
+    N = np.eye(order) + np.eye(order, k=1)
+    N[-1] -= [math.comb(order, k) for k in range(order)]
+    flow = np.array([np.linalg.matrix_power(N, p) / math.factorial(p) for p in range(order)])
+    kicked = flow[:, :, -1]
+    process = np.zeros((2 * order - 1, order, order))
+    for p, q in np.ndindex(order, order):
+        process[p + q] += np.outer(kicked[p], kicked[q])
+    forever = np.array([math.factorial(p) / 2 ** (p + 1) for p in range(2 * order - 1)])
+    stationary = np.tensordot(forever, process, axes=1)
+    return _Unit(flow, process / stationary[0, 0], stationary / stationary[0, 0])
+
+
+def _combined(weights: list[Times], matrices: np.ndarray) -> Float[Array, "times per per"]:
+    terms = (weight[:, None, None] * matrix[None] for weight, matrix in zip(weights, matrices, strict=True))
+    return functools.reduce(operator.add, terms)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _process(order: int, u: Times) -> Float[Array, "times per per"]:
+    """The process noise of the unit process over u: an integral, whose derivative is the integrand.
+
+    Over short gaps P − A P Aᵀ loses all digits of the z entry (of relative size u⁵ for Matérn 5/2); sums of moments
+    lose none.
     """
-    lam = jnp.sqrt(5.0) / length
-    transition = _transition52(lam, gaps)
-    var, slope = scale**2, scale**2 * lam**2 / 3
-    zero = jnp.zeros_like(var)
-    stationary = jnp.stack(
-        [
-            jnp.stack([var, zero, -slope]),
-            jnp.stack([zero, slope, zero]),
-            jnp.stack([-slope, zero, var * lam**4]),
-        ]
-    )
-
-    def arm(s):
-        return [s**2 / 2, s - lam * s**2 / 2, 1 - 2 * lam * s + lam**2 * s**2 / 2]
-
-    return transition, _process(gaps, lam, transition, stationary, 16 / 3 * var * lam**5, arm), stationary
+    return _combined(_moments(2 * order - 2, u), _unit(order).process)
 
 
-def matern32(gaps: Times, scale: Scalar, length: Scalar) -> Pieces:
-    """Transition, process noise and stationary covariance of (z, ż) over each gap.
+@_process.defjvp
+def _(order: int, primals, tangents):
+    (u,), (du,) = primals, tangents
+    late = jnp.minimum(u, _FOREVER)
+    fading = du * jnp.exp(-2 * late)
+    slope = _combined([late**p * fading for p in range(2 * order - 1)], _unit(order).process)
+    return _process(order, u), slope
 
-    k(r) = scale² (1 + λr) e^{−λr} with λ = √3/length.
+
+def _moments(last: int, u: Times) -> list[Times]:
+    """∫_0^u v^p e^{−2v} dv for p = 0 … `last`, to full relative precision.
+
+    By parts, each follows from its neighbour. Towards lower p all terms are positive, and the last moment has a series
+    of positive terms; beyond u = 1 that is long, but going to higher p loses nothing either.
     """
-    lam = jnp.sqrt(3.0) / length
-    t, lt = gaps, lam * gaps
-    rows = [[1 + lt, t], [-lam * lt, 1 - lt]]
-    transition = jnp.exp(-lt)[:, None, None] * jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
-    stationary = jnp.diag(jnp.stack([scale**2, scale**2 * lam**2]))
-
-    def arm(s):
-        return [s, 1 - lam * s]
-
-    return transition, _process(gaps, lam, transition, stationary, 4 * scale**2 * lam**3, arm), stationary
-
-
-MATERN: dict[str, Callable[[Times, Scalar, Scalar], Pieces]] = {"matern52": matern52, "matern32": matern32}
-ORDER = {"matern52": 3, "matern32": 2}  # how many derivatives of z are carried, z itself included
-
-
-def _process(gaps, lam, transition, stationary, density, arm):
-    """∫ e^{Fs} L Lᵀ e^{Fᵀs} ds over each gap, where e^{Fs} L = e^{−λs} arm(s).
-
-    Over short gaps P − A P Aᵀ loses all digits of the z entry (of relative size (λΔ)⁵ for Matérn 5/2);
-    quadrature loses none, and is positive semi-definite by construction.
-    """
-    s = gaps[:, None] * _NODES[None, :]
-    along = jnp.exp(-lam * s)[..., None] * jnp.stack(arm(s), axis=-1)
-    weighted = (density * gaps[:, None] * _WEIGHTS[None, :])[..., None] * along
-    short = jnp.sum(weighted[..., :, None] * along[..., None, :], axis=1)
-    long = stationary[None] - dot(dot(transition, stationary[None]), jnp.swapaxes(transition, 1, 2))
-    return jnp.where((lam * gaps < 1.5)[:, None, None], short, long)
-
-
-def _transition52(lam: Scalar, gaps: Times) -> Float[Array, "times 3 3"]:
-    t, lt = gaps, lam * gaps
-    rows = [
-        [1 + lt + lt**2 / 2, t * (1 + lt), t**2 / 2],
-        [-lam * lt**2 / 2, 1 + lt - lt**2, t * (1 - lt / 2)],
-        [lam**2 * lt * (lt / 2 - 1), lam * lt * (lt - 3), 1 - 2 * lt + lt**2 / 2],
-    ]
-    return jnp.exp(-lt)[:, None, None] * jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
+    late = jnp.minimum(u, _FOREVER)
+    near, short = late <= 1, jnp.minimum(late, 1.0)
+    fading = [late**p * jnp.exp(-2 * late) for p in range(last + 1)]
+    series = jnp.ones_like(u)
+    for k in range(_TERMS, 0, -1):
+        series = 1 + 2 / (last + 1 + k) * short * series
+    down = [short * fading[last] * series / (last + 1)]
+    for p in range(last, 0, -1):
+        down.insert(0, (2 * down[0] + fading[p]) / p)
+    up = [-jnp.expm1(-2 * late) / 2]
+    for p in range(1, last + 1):
+        up.append((p * up[-1] - fading[p]) / 2)
+    # The barrier keeps the compiler from computing them again for each entry of a matrix.
+    return jax.lax.optimization_barrier([jnp.where(near, a, b) for a, b in zip(down, up, strict=True)])
