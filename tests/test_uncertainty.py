@@ -127,12 +127,25 @@ def test_failed_draws_are_left_out():
 def test_sources_from_a_posterior_give_theta_its_own_tails():
     """Of 99 draws the 5th lowest and the 5th highest cut off a twentieth each; G and σ keep their ends."""
     sources, draws = lv_values(3, 99), lv_values(4, 99)
-    values = LV.values(lv_values(5, 1))[0]
+    here = lv_values(5, 1)
+    here = values_of(here.theta, np.min(draws.G, axis=0)[None], here.noise)  # no refit finds a smaller one
+    values = LV.values(here)[0]
     lower, upper = from_draws(LV, values, made(sources, draws, averaged=True), 0.9)
     missed = np.sort(np.log(draws.theta[:, 2]) - np.log(sources.theta[:, 2]))
     np.testing.assert_allclose([lower[2], upper[2]], values[2] * np.exp(-missed[[94, 4]]), rtol=1e-10)
     even = from_draws(LV, values, made(sources, draws), 0.9)
     np.testing.assert_array_equal([lower[4:], upper[4:]], [even[0][4:], even[1][4:]])
+
+
+@pytest.mark.parametrize(("share", "grows"), [(0.8, 1.25), (1.0, 1.0), (1.3, 1.0), (0.1, 2.0)])
+def test_theta_misses_by_more_where_refits_find_a_smaller_G(share, grows):
+    sources, draws, here = lv_values(3, 99), lv_values(4, 99), lv_values(5, 1)
+    same = values_of(draws.theta, np.repeat(here.G, 99, axis=0), draws.noise)
+    other = values_of(draws.theta, share * same.G, draws.noise)
+    values = LV.values(here)[0]
+    expected, got = (from_draws(LV, values, made(sources, d, averaged=True), 0.9) for d in (same, other))
+    for end, wanted in zip(got, expected, strict=True):
+        np.testing.assert_allclose(np.log(end[:4] / values[:4]), grows * np.log(wanted[:4] / values[:4]), rtol=1e-9)
 
 
 @pytest.mark.parametrize("averaged", [False, True])

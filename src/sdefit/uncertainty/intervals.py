@@ -1,6 +1,7 @@
 """`Intervals`: what the data leave possible for every quantity, by bootstrap or from standard errors."""
 
 import dataclasses
+import math
 from statistics import NormalDist
 from typing import Any
 
@@ -19,6 +20,7 @@ from sdefit.uncertainty.bootstrap import Replicas, finite, replicas, source_of
 from sdefit.uncertainty.quantities import Quantities
 from sdefit.uncertainty.verdict import Evidence, judge, natural_scales, starts_sentence
 
+_REGROWN = 2.0  # the most by which θ's distances grow where refits find a smaller G
 BATCH = 32  # refits in one run of a program: on a GPU the slowest search of a batch holds up the others
 
 
@@ -170,10 +172,25 @@ def from_draws(
     if made.averaged:
         # Averaged over all that may be true, what θ misses by is what it missed by here: its quantiles are the ends.
         size = len(quantities.model.free)
-        tails = np.quantile(missed[:, :size], [0.5 + level / 2, 0.5 - level / 2], axis=0, method="weibull")
+        missed = _regrown(quantities, pair[0], at) * missed[:, :size]
+        tails = np.quantile(missed, [0.5 + level / 2, 0.5 - level / 2], axis=0, method="weibull")
         low[:size], high[:size] = at[:size] - tails
     ends = quantities.back(low), quantities.back(high)
     return np.minimum(*ends), np.maximum(*ends)
+
+
+def _regrown(quantities: Quantities, found: np.ndarray, at: np.ndarray) -> float:
+    """By which factor G of the typical refit lies below the fit's own; 1 where it does not.
+
+    Where σ takes up some of the process noise, as it must where there is none of its own, G comes out too small; and
+    smaller still from data of that fit, on which θ then misses by less than it did here.
+    """
+    spreads = quantities.squared
+    if not spreads.any():
+        return 1.0
+    logs = (np.mean(np.log(np.maximum(a[..., spreads], 1e-300)), axis=-1) for a in (at, found))
+    own, theirs = (float(np.median(a)) for a in logs)
+    return math.exp(min(max(own - theirs, 0.0), math.log(_REGROWN)))
 
 
 def _reach(missed: np.ndarray, level: float) -> np.ndarray:
