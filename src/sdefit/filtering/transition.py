@@ -79,8 +79,11 @@ def affine(
 ) -> tuple[Array, Array, Array]:
     """exp(hA), ∫₀ʰ exp(sA) b ds and ∫₀ʰ exp(sA) Q exp(sA)ᵀ ds: the flow of dx = (A x + b) dt + dw, E[dw dwᵀ] = Q dt.
 
-    With `any_slope` it holds however stiff A is, and allows derivatives forward only.
+    With `any_slope` it holds however stiff A is, and allows derivatives forward only. A single state needs no loop.
     """
+    if A.shape[0] == 1:
+        x = h * A
+        return jnp.exp(x), h * b * _mean_growth(x)[0], h * Q * _mean_growth(2 * x)
     size = jnp.abs(h) * _size(A)
     steep = any_slope & (size > _STEEP) & jnp.isfinite(size)
     more = jnp.where(steep, jnp.ceil(jnp.log2(2 * jnp.where(steep, size, 1.0))), 0.0)
@@ -103,6 +106,14 @@ def affine(
     if any_slope:
         flow = jax.lax.fori_loop(0, more.astype(jnp.int32), double, flow)
     return flow[0], flow[1][:, 0], flow[2]
+
+
+def _mean_growth(x: Array) -> Array:
+    """(eˣ − 1)/x, the mean of e^{sx} over 0 ≤ s ≤ 1."""
+    small = jnp.abs(x) < 0.02
+    series = 1 + x / 2 * (1 + x / 3 * (1 + x / 4 * (1 + x / 5 * (1 + x / 6 * (1 + x / 7)))))
+    away = jnp.where(small, 1.0, x)
+    return jnp.where(small, series, jnp.expm1(away) / away)
 
 
 def _size(A: Float[Array, "state state"]) -> Scalar:

@@ -82,12 +82,14 @@ def fit_each(
         raise ModelError(f"batch must be a whole number of at least 1, not {batch!r}")
     starts = np.stack([_starts(model, one) for one in _start_list(start, len(several))])
     pools = [standardise([one], model.inputs) for one in several]
+    check = method.check
     for pool in pools:
-        method.check(model, pool)
+        check(model, pool)
     run = _driver.estimate_each(model, method, stack(pools), starts, key, batch)
-    fits, keys = [], jax.vmap(functools.partial(jax.random.fold_in, key))(np.arange(len(several)))
+    fits, keys = [], list(jax.vmap(functools.partial(jax.random.fold_in, key))(np.arange(len(several))))
+    leaves, tree = jax.tree.flatten(run.value)
     for i, one in enumerate(several):
-        answer = jax.tree.map(lambda a, i=i: a[i], run.value)
+        answer = jax.tree.unflatten(tree, [a[i] for a in leaves])
         share = _driver.Run(answer, run.seconds / len(several), run.compile_seconds / len(several))
         fits.append(_reviewed(_package(model, [one], method, keys[i], share), starts[i]))
     return [_checked(one, throw, f"series {i}: ") for i, one in enumerate(fits)]

@@ -1,5 +1,6 @@
 """`Auto`, the default: a start from matching, a finish on the filter's likelihood, and a look at both."""
 
+import functools
 import math
 from typing import ClassVar
 
@@ -82,7 +83,12 @@ class Auto(Staged):
         return Review(f"By matching alone (MaRS), since maximum likelihood is not to be trusted here: {doubt}.", MaRS())
 
     def _finish(self) -> ESGF:
-        return ESGF(noise=self.noise, starts=self.starts, weak=True)
+        return _finish(self.noise, self.starts)
+
+
+@functools.cache
+def _finish(noise: str, starts: int) -> ESGF:
+    return ESGF(noise=noise, starts=starts, weak=True)
 
 
 def _doubt(estimate: Estimate) -> str:
