@@ -11,6 +11,7 @@ batch holds up the others), thousands on an accelerator.
 
 import argparse
 import csv
+import gzip
 from pathlib import Path
 
 import equinox as eqx
@@ -33,13 +34,13 @@ STEP = {"ou": 1e-3, "dw": 1e-3, "lv": 1e-4, "l63": 1e-4}  # of Euler-Maruyama
 def main(arguments: list[str] | None = None) -> None:
     asked = parse(arguments)
     if asked.summarise:
-        print(summary([row for path in asked.summarise for row in csv.DictReader(path.open())]))
+        print(summary([row for path in asked.summarise for row in read(path)]))
         return
     rows = []
     for name in asked.systems:
         rows += run(name, asked)
         write(rows, asked.out)  # after every system: an interrupted run keeps what is done
-    print(summary(list(csv.DictReader(asked.out.open()))))
+    print(summary(read(asked.out)))
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -136,9 +137,19 @@ def measured(setup, method, asked, covariance, pool, estimate, made) -> list[dic
     return [dict(zip(keys, row, strict=True)) | {"failed": failed} for row in columns]
 
 
+def opener(path: Path):
+    """What opens a file of rows: many rows are kept as .csv.gz."""
+    return gzip.open if path.suffix == ".gz" else open
+
+
+def read(path: Path) -> list[dict]:
+    with opener(path)(path, "rt", newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
 def write(rows: list[dict], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with opener(path)(path, "wt", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
