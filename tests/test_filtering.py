@@ -356,6 +356,26 @@ def value_of(new):
     return 0.5 * jnp.sum(jnp.log(new.variance) + new.error**2 / new.variance)
 
 
+@pytest.mark.parametrize("rate", [0.0, 1e-9, -1e-5, 0.0199, -0.0201, 0.3, -3.0, -50.0])
+def test_the_closed_step_of_one_state_is_its_integral(rate):
+    """Values and derivatives beside those of the integrals by quadrature."""
+    nodes, weights = (jnp.asarray(a) for a in np.polynomial.legendre.leggauss(60))
+
+    def flow(x):
+        return jnp.concatenate([part.ravel() for part in affine(x[:1, None], x[1:2], x[2:3, None], x[3])])
+
+    def integrals(x):
+        A, b, Q, h = x
+        s = h * (nodes + 1) / 2
+        return jnp.stack(
+            [jnp.exp(h * A), h / 2 * weights @ (b * jnp.exp(s * A)), h / 2 * weights @ (Q * jnp.exp(2 * s * A))]
+        )
+
+    x = jnp.array([rate, 0.7, 0.4, 0.9])
+    np.testing.assert_allclose(flow(x), integrals(x), rtol=1e-12)
+    np.testing.assert_allclose(jax.jacfwd(flow)(x), jax.jacfwd(integrals)(x), rtol=1e-10, atol=1e-13)
+
+
 def test_forward_gradient_is_that_of_finite_differences():
     data, counts = lv_data(), jnp.ones(20, jnp.int32).at[0].set(0)
     x = jnp.array([0.7, 0.1, 1.3, 0.1, 0.2, 0.1, 0.3, -4.0, -4.5])
