@@ -103,6 +103,9 @@ def summary(rows: pd.DataFrame) -> str:
             best = {kind: rmse(one[column]) for kind, one in limit.groupby("kind")}
             cells = [f"{own['whole']:.3g}"]
             for kind in ("knocked", "half", "pooled"):
+                if kind not in own:
+                    cells.append("")
+                    continue
                 grown = own[kind] / own["whole"]
                 beside = f" ({grown / (best[kind] / best['whole']):.2f})" if name != LIMIT and best else ""
                 cells.append(f"×{grown:.2f}{beside}")
