@@ -296,15 +296,19 @@ def test_state_space_agrees_with_dense(kernel, states, gaps):
             assert_solvers_agree(kernel, hyper, data)
 
 
-@pytest.mark.parametrize("size", [1, 5, 6])
+@pytest.mark.parametrize("size", [1, 4, 6])
 def test_blocks_change_nothing(size, monkeypatch):
-    """Value and derivatives, also in the data, of a series in many blocks, the last of them not full, or in one."""
+    """Value and derivatives, also in the data, in many blocks or in one; of 4 and 6 rows, the last is not full."""
     hyper, data = problem(irregular, 3, 2, missing=0.3)
-    assert ROWS % 5 and not ROWS % 6
+    data = jax.tree.map(lambda a: a[:-1], data)
+    assert ROWS - 1 == 11
 
     def evidence():
         space = StateSpace(JITTER, kernel="matern52")
-        by_values = lambda hyper, y: space.log_evidence(hyper, Data(data.times, y, data.observed))  # noqa: E731
+
+        def by_values(hyper, y):
+            return space.log_evidence(hyper, Data(data.times, y, data.observed))
+
         return quick(jax.value_and_grad(by_values, argnums=(0, 1)))(hyper, data.values)
 
     whole = evidence()

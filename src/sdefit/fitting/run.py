@@ -82,9 +82,8 @@ def fit_each(
         raise ModelError(f"batch must be a whole number of at least 1, not {batch!r}")
     starts = np.stack([_starts(model, one) for one in _start_list(start, len(several))])
     pools = [standardise([one], model.inputs) for one in several]
-    check = method.check
     for pool in pools:
-        check(model, pool)
+        method.check(model, pool)
     run = _driver.estimate_each(model, method, stack(pools), starts, key, batch)
     fits, keys = [], list(jax.vmap(functools.partial(jax.random.fold_in, key))(np.arange(len(several))))
     leaves, tree = jax.tree.flatten(run.value)
