@@ -82,9 +82,12 @@ def noise_residuals(log_noise, G, levels, width_G: float, width_noise: float) ->
 
 
 def singularity(G: Float[Array, "state state"]) -> Scalar:
-    """−log of the part of each row's spread that the other rows do not share; 0 for a diagonal G."""
+    """−log of the part of each row's variance that the rows before do not share; 0 for a diagonal G.
+
+    For two states this is the LKJ(2) prior of their correlation.
+    """
     share = diagonal(G) ** 2 / (jnp.sum(G**2, axis=1) + 1e-30)
-    return jnp.where(jnp.all(G == 0), 0.0, -0.5 * jnp.sum(jnp.log(share + 1e-12)))
+    return jnp.where(jnp.all(G == 0), 0.0, -jnp.sum(jnp.log(share + 1e-12)))
 
 
 def fit_evidence(evidence: Evidence, data: Data, levels: tuple[Array, Array], starts: int, iterations: int) -> Minimum:

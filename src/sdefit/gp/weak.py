@@ -9,10 +9,10 @@ x − x̂ given θ, with a column of means for each parameter, tells how every i
 out in closed form. That gives the marginal likelihood of (G, σ) with θ and x(t_1) integrated out (REML), the
 generalised least-squares θ with its covariance, and a better path.
 
-x̂ was smoothed, hence knows the future noise: the integrals are Stratonovich's, and rates come out
-too small. The remedy is the divergence term of the Onsager-Machlup functional, −½∫ div f(x̂, θ) ds, which
-moves θ by −½ V ∂θ∫ div f ds (V the covariance of θ). Added whole, it gives maximum likelihood, whose rates are
-too large in short series by about the square of a standard error over that move; see `divergence_share`.
+x̂ was smoothed, hence knows the noise to come, and f linearised at x̂ misses how x − x̂ and that noise go together: rates
+come out too small. `divergence_move` is the remedy, the divergence term of the Onsager-Machlup functional as far as
+later observations tell of x. Added whole, it gives maximum likelihood, whose rates are too large in short series; see
+`divergence_share`.
 """
 
 from collections.abc import Callable
@@ -49,12 +49,22 @@ class Chain(eqx.Module):
 
 
 class Refit(eqx.Module):
-    """θ with its covariance, and the path with its standard deviation."""
+    """θ by least squares with its covariance, the path there with its standard deviation, and how it moves with θ.
+
+    `resolved` is N P at both ends of each gap: just after the row before it and just before the row behind. P is the
+    covariance of x given all rows up to there, N the information that all later rows have of it.
+    """
 
     theta: Theta
     covariance: Float[Array, "params params"]
     path: Float[Array, "series times state"]
+    slope: Float[Array, "series times state params"]
     std: Float[Array, "series times state"]
+    resolved: Float[Array, "series gaps ends state state"]
+
+    def path_at(self, theta: Theta) -> Float[Array, "series times state"]:
+        """The path if this is θ."""
+        return self.path + self.slope @ (theta - self.theta)
 
 
 def chain(
@@ -73,13 +83,15 @@ def chain(
     """
     gaps, eye = jnp.diff(rows.times, axis=1), jnp.eye(path.shape[-1], dtype=path.dtype)
     value, slope = drift(path, theta), jax.jacfwd(drift, argnums=1)(path, theta)
-    pushed = _trapezoid(gaps, value + slope @ (center - theta)) - jnp.diff(path, axis=1)
-    moved = _trapezoid(gaps, slope * width[None, None, None, :])
-    carried = _carried(gaps, feedback)
+    carried, h = _carried(gaps, feedback), 0.5 * gaps[:, :, None, None]
+    # Each end of a gap is as far on the way as the other: what happens at the first is carried to the second.
+    left_out = h * (value[:, :-1] + value[:, 1:])[..., None] - jnp.diff(path, axis=1)[..., None]
+    moved = h * (dot(carried, slope[:, :-1]) + slope[:, 1:])
+    begun = 0.5 * (left_out + dot(carried, left_out)) + moved @ (center - theta)[:, None]
+    push = jnp.concatenate([begun, moved * width[None, None, None, :]], axis=-1)
     root = jnp.sqrt(0.5 * gaps)[:, :, None, None]
     kicks = jnp.stack([root * eye[None, None], root * carried], axis=2)
     first = jnp.where(rows.observed, rows.values - path, 0.0)[:, :1, :, None]
-    push = jnp.concatenate([pushed[..., None], moved], axis=-1)
     begin = jnp.concatenate([first, jnp.zeros_like(first, shape=(*first.shape[:-1], theta.size))], axis=-1)
     return Chain(
         jnp.pad(carried, ((0, 0), (1, 0), (0, 0), (0, 0))),
@@ -111,16 +123,20 @@ def without_midpoints(link: Chain) -> Chain:
 
 
 def _carried(gaps: Float[Array, "series gaps"], feedback) -> Float[Array, "series gaps state state"]:
-    """exp(h ∂f/∂x) over each gap by the implicit midpoint rule, which never grows a decaying mode."""
+    """exp(h ∂f/∂x) over each gap by Padé's (2, 2) formula, which never grows a decaying mode.
+
+    Nor has it a pole where a mode grows, however fast.
+    """
     half = 0.25 * gaps[:, :, None, None] * (feedback[:, 1:] + feedback[:, :-1])
-    eye = jnp.eye(feedback.shape[-1], dtype=feedback.dtype)[None, None]
-    return over_series(jax.vmap(solve_small))(eye - half, eye + half)
+    even = jnp.eye(feedback.shape[-1], dtype=feedback.dtype)[None, None] + dot(half, half) / 3
+    return over_series(jax.vmap(solve_small))(even - half, even + half)
 
 
 class _Forward(eqx.Module):
     """One series filtered, every mean and innovation as columns (for τ = 0, then what each τ_p adds)."""
 
     predicted: Float[Array, "*rows state state"]
+    updated: Float[Array, "*rows state state"]
     means: Float[Array, "*rows state columns"]
     gains: Float[Array, "*rows state state"]  # 0 where not observed
     precisions: Float[Array, "*rows state"]  # 1/innovation variance, 0 where not observed
@@ -163,7 +179,7 @@ def _forward(link: Chain, spread: Float[Array, "times state state"], variance: F
         carried, push, spread, values, observed = now
         means = dot(carried, means) + push
         cov = dot(dot(carried, cov), carried.T) + spread
-        start, gains, precisions, innovations = (cov, means), [], [], []
+        predicted, gains, precisions, innovations = (means, cov), [], [], []
         for k in range(variance.size):
             column = cov[:, k]
             precision = jnp.where(observed[k], 1 / (column[k] + variance[k]), 0.0)
@@ -172,7 +188,8 @@ def _forward(link: Chain, spread: Float[Array, "times state state"], variance: F
             innovations.append(jnp.where(first, values[k], 0.0) - means[k])
             means = means + gains[k][:, None] * innovations[k][None, :]
             cov = cov - gains[k][:, None] * column[None, :]
-        return (means, cov), _Forward(*start, *(jnp.stack(a) for a in (gains, precisions, innovations)))
+        seen = (jnp.stack(a) for a in (gains, precisions, innovations))
+        return (means, cov), _Forward(predicted[1], cov, predicted[0], *seen)
 
     begin = jnp.zeros_like(link.push[0]), jnp.zeros_like(link.carried[0])
     return jax.lax.scan(step, begin, (link.carried, link.push, spread, link.values, link.observed))[1]
@@ -252,7 +269,7 @@ _marginal.defvjp(_marginal_forward, _marginal_back)
 
 
 def solve(link: Chain, G: Float[Array, "state state"], variance: Float[Array, "state"], center: Theta, width: Theta):
-    """The `Refit` given G and σ²: θ and the path."""
+    """The `Refit` given G and σ²."""
     done = _filter_all(link, _spread(link, G), variance)
     told, later = _told(done), over_series(_look_back)(link, done)
     columns = done.means + dot(done.predicted, later.pull)
@@ -260,38 +277,48 @@ def solve(link: Chain, G: Float[Array, "state state"], variance: Float[Array, "s
     taken = jnp.sum(dot(done.predicted, later.information) * done.predicted, axis=-1)
     own = jnp.sum(done.predicted * jnp.eye(taken.shape[-1])[None, None], axis=-1) - taken
     shared = jnp.sum(dot(columns[..., 1:], told.covariance[None, None]) * columns[..., 1:], axis=-1)
-    std = jnp.sqrt(jnp.maximum(own + shared, 0.0))
-    return Refit(center + width * told.tau, width[:, None] * told.covariance * width[None, :], path, std)
+    carried, behind = link.carried[:, 1:], later.information[:, 1:]
+    before = dot(dot(jnp.swapaxes(carried, -1, -2), behind), carried)
+    resolved = dot(before, done.updated[:, :-1]), dot(behind, done.predicted[:, 1:])
+    return Refit(
+        center + width * told.tau,
+        width[:, None] * told.covariance * width[None, :],
+        path,
+        columns[..., 1:] / width[None, None, None, :],
+        jnp.sqrt(jnp.maximum(own + shared, 0.0)),
+        jnp.stack(resolved, axis=2),
+    )
 
 
 def divergence_move(
-    divergence: Callable[[Theta], Float[Array, "series times"]], rows: Data, theta: Theta, covariance
+    feedback: Callable[[Theta], Float[Array, "series times state state"]], rows: Data, theta: Theta, found: Refit
 ) -> Theta:
-    """−½ V ∂θ ∫ div f(x̂, θ) ds: the way from Stratonovich's estimate to maximum likelihood."""
-    gaps = jnp.diff(rows.times, axis=1)
+    """The way from `found` to maximum likelihood: −V ∂θ ∫ tr((∂f/∂x)ᵀ N P) ds.
+
+    x was linearised at one θ, but ∂f/∂x depends on θ too. The score of maximum likelihood has a term for that, the mean
+    of (∂θ∂f/∂x (x − x̂))ᵀ Q⁻¹ (noise to come) given all observations, in which x − x̂ and Q⁻¹ (noise to come) have the
+    covariance −N P per unit of time. N P is ½ where observations are dense, which leaves half the divergence of f; it
+    is less where the drift forgets where x was before they tell, and 0 where there are none.
+    """
+    gaps, resolved = jnp.diff(rows.times, axis=1)[:, :, None, None], found.resolved
 
     def total(theta):
-        return jnp.sum(_trapezoid(gaps, divergence(theta)))
+        slope = feedback(theta)
+        return 0.5 * jnp.sum(gaps * (slope[:, :-1] * resolved[:, :, 0] + slope[:, 1:] * resolved[:, :, 1]))
 
-    return -0.5 * covariance @ jax.grad(total)(theta)
+    return -found.covariance @ jax.grad(total)(theta)
 
 
 def divergence_share(move: Theta, covariance: Float[Array, "params params"], rows: Data) -> Scalar:
-    """The share of `divergence_move` to take: half of it, and nearly all where the data are long or many.
+    """The share of `divergence_move` to take: two thirds of it, and nearly all where the data are long or many.
 
     With ρ the length of the move in standard errors, maximum likelihood is off by about c/ρ standard errors
     (for the rate of an OU process with unknown level c = 2), so 1 − c/ρ² of the move removes that bias to
-    first order. c = 6 and the half for one series come from simulation of short non-linear series: docs/method.md.
-    The move is the same for one series as for many of its kind, but that bias falls as one over their number. The
-    share left out falls as the root of it: the move itself is up to a third too long where x is known from many noisy
-    observations at once. Series of unequal lengths count as the number of equal ones that tell as much.
+    first order. c = 6 and the two thirds for one series come from simulation of short series: docs/method.md.
+    The move is the same for one series as for many of its kind, and that bias falls as one over their number. Series of
+    unequal lengths count as the number of equal ones that tell as much.
     """
     rho2 = move @ solve_small(covariance, move[:, None])[:, 0]
     lengths = rows.times[:, -1] - rows.times[:, 0]
     alike = jnp.sum(lengths) ** 2 / jnp.sum(lengths**2)
-    return jnp.maximum(1 - 0.5 / jnp.sqrt(alike), 1 - 6.0 / jnp.maximum(rho2, 1e-12))
-
-
-def _trapezoid(gaps: Float[Array, "series gaps"], v: Float[Array, "series times ..."]):
-    h = gaps.reshape(gaps.shape + (1,) * (v.ndim - 2))
-    return 0.5 * h * (v[:, 1:] + v[:, :-1])
+    return jnp.maximum(1 - 1 / (3 * alike), 1 - 6.0 / jnp.maximum(rho2, 1e-12))

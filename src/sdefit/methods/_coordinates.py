@@ -23,7 +23,6 @@ Levels = tuple[Float[Array, "state"], Float[Array, "state"]]  # log ‖G_k‖ an
 Expected = tuple[Theta, Theta]  # center and width of what θ is expected to be
 
 _WIDTHS = (1.0, 2.0)  # of the priors on log ‖G_k‖ and log σ_k about their levels, as in the evidence
-_APART = 2.0  # times the evidence's weight against singular correlation: for two states the LKJ(2) prior
 
 # Nothing is known better than to a ten-millionth of the data's spread: an exact fit stays finite.
 _FLOOR = 1e-14
@@ -154,11 +153,11 @@ class Coordinates:
             return singularity(self._G(scales, below))
 
         def value(u):
-            return 0.5 * jnp.sum(residuals(u) ** 2) + _APART * alone(u)
+            return 0.5 * jnp.sum(residuals(u) ** 2) + alone(u)
 
         # Only where there are entries below the diagonal can its own be too small beside them.
         slope, bent = jax.jacfwd(residuals)(u), np.repeat([False, self.sizes[2] > 0, False, False, False], self.sizes)
-        bend = jnp.where(bent, _APART / (u**2 + 1e-30), 0.0)
+        bend = jnp.where(bent, 2 / (u**2 + 1e-30), 0.0)
         return Curved(value(u), jax.grad(value)(u), product(slope, slope) + jnp.diag(bend))
 
     def _G(self, scales, below) -> Float[Array, "state state"]:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from sdefit import gp
-from sdefit._types import Array, Bool, Float, Int, Key, Theta
+from sdefit._types import Array, Bool, Float, Int, Key, Scalar, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
 from sdefit.gp import weak
@@ -34,8 +34,9 @@ from sdefit.methods._latent import (
 from sdefit.optimise import minimise
 from sdefit.result import Code, Estimate
 
-_REST = 0.3  # θ rests when a pass moves it by less, in standard errors
-_MORE = 4  # times as many passes as were asked for are the most
+_REST = 0.1  # θ rests when a pass moves it by less, in standard errors
+_MORE = 6  # times as many passes as were asked for are the most
+_LEAST = 0.1  # share of a step that is always taken
 
 
 class Begun(eqx.Module):
@@ -171,39 +172,46 @@ def _refine(
 ) -> _Refined:
     """Weak-form refits, the first along `path` (with midpoints), the others along that of the one before.
 
-    1. `passes` for θ, and up to `_MORE` times as many until θ rests.
-    2. One for G and σ, in which θ stays and the drift also answers to the path. For θ the plain integral of f(x̂) does
-       better: what the linear answer adds in efficiency it loses in steep drifts. G and σ need the answer, or G takes
-       up what f(x) − f(x̂) adds to the increments.
-    3. `passes` for the path, begun anew: the very path that `Matching.smooth` finds when asked for other times.
+    1. `passes` for θ, G and σ, and up to `_MORE` times as many until θ rests. Of each step of θ and of the path the
+       share is taken at which the step before would have ended (Aitken's): steps may go to and fro, each past the end.
+    2. `passes` for the path, begun anew: the very path that `Matching.smooth` finds when asked for other times.
     """
     problem = _Refit(model, pool, evidence, data_with_midpoints(pool), *expected(model, scales))
     K, P = evidence.states, theta.size
 
     def one(here: _Here) -> _Here:
-        at = jnp.where(here.after == 1, path, here.path)
-        v, converged = problem.noise(here.theta, at, here.v, here.rests, here.after == 0)
-        fit, theta = problem.solve(here.theta, at, v, here.rests)
-        moved = theta - here.theta
-        far = moved @ solve(fit.covariance, moved[:, None])[:, 0] / P
+        at = jnp.where(here.rests & (here.after == 0), path, here.path)
+        v, converged = problem.noise(here.theta, at, here.v, ~here.rests)
+        fit, theta = problem.solve(here.theta, at, v)
+        theta = jnp.where(here.rests, here.theta, theta)
+        step, along = theta - here.theta, fit.path_at(theta) - at
+        turn = step - here.step
+        weighed = solve(fit.covariance, jnp.stack([step, turn], axis=1))
+        far = jnp.sqrt(step @ weighed[:, 0] / P)
+        fine = jnp.isfinite(far) & jnp.all(jnp.isfinite(along))
+        share = -here.share * (here.step @ weighed[:, 1]) / (turn @ weighed[:, 1] + 1e-300)
+        share = jnp.where(here.rests | (here.passed == 0), 1.0, jnp.clip(share, _LEAST, 1.0))
         passed = here.passed + ~here.rests
         return _Here(
-            theta=jnp.where(here.rests, here.theta, theta),
+            theta=jnp.where(fine, here.theta + share * step, here.theta),
             covariance=jnp.where(here.rests, here.covariance, fit.covariance),
             v=v,
-            path=fit.path,
+            path=jnp.where(fine, at + share * along, at),
             std=fit.std,
-            converged=jnp.where(here.rests, here.converged & (converged | (here.after > 0)), far < 1),
+            step=jnp.where(fine, step, here.step),
+            share=share,
+            converged=jnp.where(here.rests, here.converged, converged & fine & (far < 1)),
             passed=passed,
-            rests=here.rests | (passed >= passes) & ((far < _REST**2) | (passed >= _MORE * passes)),
+            rests=here.rests | (passed >= passes) & (fine & (far < _REST) | (passed >= _MORE * passes)),
             after=here.after + here.rests,
         )
 
     # A matched θ far outside the prior is one the draws could not tell: linearising there would lose a pass or two.
     theta = jnp.clip(theta, problem.center - problem.width, problem.center + problem.width)
     v, none, no = u[2 * K : 3 * K + evidence.diffusion.size], jnp.array(0, jnp.int32), jnp.array(False)
-    begin = _Here(theta, jnp.zeros((P, P)), v, path, jnp.zeros_like(path), no, none, no, none)
-    last = jax.lax.while_loop(lambda here: here.after <= passes, one, begin)
+    still = jnp.zeros_like(theta), jnp.ones_like(theta[0])
+    begin = _Here(theta, jnp.zeros((P, P)), v, path, jnp.zeros_like(path), *still, no, none, no, none)
+    last = jax.lax.while_loop(lambda here: here.after < passes, one, begin)
     G, noise = problem.spread(last.v)
     return _Refined(last.theta, last.covariance, G, noise, last.path[:, ::2], last.std[:, ::2], last.converged)
 
@@ -216,6 +224,8 @@ class _Here(eqx.Module):
     v: Float[Array, "coordinates"]  # of G and σ
     path: Float[Array, "series rows state"]
     std: Float[Array, "series rows state"]
+    step: Theta  # that the last pass asked for
+    share: Scalar  # of it that was taken
     converged: Bool[Array, ""]
     passed: Int[Array, ""]  # passes for θ
     rests: Bool[Array, ""]  # whether θ does
@@ -249,9 +259,9 @@ class _Refit(eqx.Module):
         K = self.evidence.states
         return self.evidence.diffusion.matrix(v[K:], self.evidence.even), jnp.exp(v[:K])
 
-    def noise(self, theta: Theta, path, v, answer, search) -> tuple[Array, Array]:
+    def noise(self, theta: Theta, path, v, search) -> tuple[Array, Array]:
         """The coordinates of G and σ of highest likelihood, θ integrated out; those at hand unless `search`."""
-        link = weak.without_midpoints(self._chain(theta, path, answer))
+        link = weak.without_midpoints(self._chain(theta, path))
         levels = gp.noise_levels(data_of(self.pool))
 
         def loss(v):
@@ -262,25 +272,23 @@ class _Refit(eqx.Module):
         found = minimise(loss, v, iterations=100, tolerance=1e-4, search=search)
         return found.x, found.converged
 
-    def solve(self, theta: Theta, path, v, answer) -> tuple[weak.Refit, Theta]:
-        """θ and the path at these G and σ, and θ moved by its share of the divergence term."""
-        fit = self.given(theta, path, *self.spread(v), answer)
-        move = weak.divergence_move(
-            lambda th: jnp.trace(self._slope(path, th), axis1=-2, axis2=-1), self.rows, theta, fit.covariance
-        )
+    def solve(self, theta: Theta, path, v) -> tuple[weak.Refit, Theta]:
+        """The refit at these G and σ, and its θ moved by its share of the divergence term."""
+        fit = self.given(theta, path, *self.spread(v))
+        move = weak.divergence_move(lambda theta: self._slope(path, theta), self.rows, theta, fit)
         moved = fit.theta + weak.divergence_share(move, fit.covariance, self.rows) * move
         return fit, self._inside(moved, theta)
 
-    def given(self, theta: Theta, path, G, noise, answer) -> weak.Refit:
-        """θ and the path at known G and σ."""
-        return weak.solve(self._chain(theta, path, answer), G, self._variance(noise), self.center, self.width)
+    def given(self, theta: Theta, path, G, noise) -> weak.Refit:
+        """The refit at known G and σ."""
+        return weak.solve(self._chain(theta, path), G, self._variance(noise), self.center, self.width)
 
     def settle(self, theta: Theta, path, G, noise, passes: int) -> tuple[Array, Array]:
         """The path without its midpoints, and its spread, after solving along it again and again."""
 
         def one(path, _):
-            fit = self.given(theta, path, G, noise, jnp.array(True))
-            return fit.path, fit.std
+            fit = self.given(theta, path, G, noise)
+            return fit.path_at(theta), fit.std
 
         path, std = jax.lax.scan(one, path, None, length=passes)
         return path[:, ::2], std[-1][:, ::2]
@@ -288,10 +296,9 @@ class _Refit(eqx.Module):
     def _variance(self, noise):
         return noise**2 + 0.01 * self.evidence.solver.jitter
 
-    def _chain(self, theta: Theta, path, answer) -> weak.Chain:
+    def _chain(self, theta: Theta, path) -> weak.Chain:
         drift = path_drift(self.model, self.pool, self.rows.times)
-        feedback = jnp.where(answer, self._slope(path, theta), 0.0)
-        return weak.chain(drift, self.rows, path, theta, self.center, self.width, feedback)
+        return weak.chain(drift, self.rows, path, theta, self.center, self.width, self._slope(path, theta))
 
     def _slope(self, path, theta: Theta) -> Float[Array, "series times state state"]:
         """∂f/∂x along the path."""
