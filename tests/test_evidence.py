@@ -193,7 +193,7 @@ def test_noise_prior_is_gaussian_in_the_logarithms(seed):
     expected = sum((log_noise - usual) ** 2) / 2 / 3.0**2
     for k in range(2):
         norm = np.sqrt(G[k] @ G[k])
-        expected += (np.log(norm) - log_G[k]) ** 2 / 2 / 1.5**2 - np.log(abs(G[k, k]) / norm)
+        expected += (np.log(norm) - log_G[k]) ** 2 / 2 / 1.5**2 - 2 * np.log(abs(G[k, k]) / norm)
     arrays = [jnp.asarray(a) for a in (log_noise, G, log_G, usual)]
     assert noise_prior(arrays[0], arrays[1], (arrays[2], arrays[3]), 1.5, 3.0) == pytest.approx(expected, rel=1e-9)
 

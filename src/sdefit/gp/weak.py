@@ -52,7 +52,8 @@ class Refit(eqx.Module):
     """θ by least squares with its covariance, the path there with its standard deviation, and how it moves with θ.
 
     `resolved` is N P at both ends of each gap: just after the row before it and just before the row behind. P is the
-    covariance of x given all rows up to there, N the information that all later rows have of it.
+    covariance of x given all rows up to there, N the information that all later rows have of it. It is 0 for a state
+    that was not observed yet: how much there is to tell would depend on how wide x(t_1) was said to be.
     """
 
     theta: Theta
@@ -279,14 +280,15 @@ def solve(link: Chain, G: Float[Array, "state state"], variance: Float[Array, "s
     shared = jnp.sum(dot(columns[..., 1:], told.covariance[None, None]) * columns[..., 1:], axis=-1)
     carried, behind = link.carried[:, 1:], later.information[:, 1:]
     before = dot(dot(jnp.swapaxes(carried, -1, -2), behind), carried)
-    resolved = dot(before, done.updated[:, :-1]), dot(behind, done.predicted[:, 1:])
+    resolved = jnp.stack([dot(before, done.updated[:, :-1]), dot(behind, done.predicted[:, 1:])], axis=2)
+    seen = jnp.cumsum(link.observed, axis=1)[:, :-1] > 0
     return Refit(
         center + width * told.tau,
         width[:, None] * told.covariance * width[None, :],
         path,
         columns[..., 1:] / width[None, None, None, :],
         jnp.sqrt(jnp.maximum(own + shared, 0.0)),
-        jnp.stack(resolved, axis=2),
+        jnp.where(seen[:, :, None, None, :], resolved, 0.0),
     )
 
 

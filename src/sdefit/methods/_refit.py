@@ -34,7 +34,7 @@ from sdefit.methods._latent import (
 from sdefit.optimise import minimise
 from sdefit.result import Code, Estimate
 
-_REST = 0.1  # θ rests when a pass moves it by less, in standard errors
+_REST = 1e-4  # θ rests when a pass moves it by less, in standard errors: two ways to the same start end alike
 _MORE = 6  # times as many passes as were asked for are the most
 _LEAST = 0.1  # share of a step that is always taken
 
@@ -269,7 +269,7 @@ class _Refit(eqx.Module):
             prior = noise_prior(jnp.log(noise), G, levels, self.evidence.width_G, self.evidence.width_noise)
             return prior - weak.log_likelihood(link, G, self._variance(noise))
 
-        found = minimise(loss, v, iterations=100, tolerance=1e-4, search=search)
+        found = minimise(loss, v, iterations=100, tolerance=1e-6, search=search)
         return found.x, found.converged
 
     def solve(self, theta: Theta, path, v) -> tuple[weak.Refit, Theta]:
