@@ -408,15 +408,15 @@ def spans(*lengths: float) -> Data:
 @pytest.mark.parametrize(
     ("rows", "least"),
     [
-        (spans(7.0), 2 / 3),
-        (spans(*[7.0] * 4), 11 / 12),
-        (spans(7.0, 0.0), 2 / 3),
-        (spans(8.0, 4.0), 1 - 80 / 144 / 3),
+        (spans(7.0), 3 / 4),
+        (spans(*[7.0] * 4), 15 / 16),
+        (spans(7.0, 0.0), 3 / 4),
+        (spans(8.0, 4.0), 1 - 80 / 144 / 4),
     ],
     ids=["one", "four", "one and nothing", "unequal"],
 )
 def test_the_share_of_the_move(rows, least):
-    """1 − 6/ρ² with ρ the move in standard errors, at least two thirds for one series; the same in any units of θ."""
+    """1 − 6/ρ² with ρ the move in standard errors, at least ¾ for one series; the same in any units of θ."""
     V = np.array([[0.3, -0.2], [-0.2, 0.9]])
     direction = np.array([1.0, -0.5])
     length = np.sqrt(direction @ np.linalg.solve(V, direction))

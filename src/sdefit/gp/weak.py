@@ -312,15 +312,15 @@ def divergence_move(
 
 
 def divergence_share(move: Theta, covariance: Float[Array, "params params"], rows: Data) -> Scalar:
-    """The share of `divergence_move` to take: two thirds of it, and nearly all where the data are long or many.
+    """The share of `divergence_move` to take: three quarters of it, and nearly all where the data are long or many.
 
     With ρ the length of the move in standard errors, maximum likelihood is off by about c/ρ standard errors
     (for the rate of an OU process with unknown level c = 2), so 1 − c/ρ² of the move removes that bias to
-    first order. c = 6 and the two thirds for one series come from simulation of short series: docs/method.md.
+    first order. c = 6 and the three quarters for one series come from simulation of short series: docs/method.md.
     The move is the same for one series as for many of its kind, and that bias falls as one over their number. Series of
     unequal lengths count as the number of equal ones that tell as much.
     """
     rho2 = move @ solve_small(covariance, move[:, None])[:, 0]
     lengths = rows.times[:, -1] - rows.times[:, 0]
     alike = jnp.sum(lengths) ** 2 / jnp.sum(lengths**2)
-    return jnp.maximum(1 - 1 / (3 * alike), 1 - 6.0 / jnp.maximum(rho2, 1e-12))
+    return jnp.maximum(1 - 1 / (4 * alike), 1 - 6.0 / jnp.maximum(rho2, 1e-12))
