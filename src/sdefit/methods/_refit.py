@@ -34,7 +34,7 @@ from sdefit.methods._latent import (
 from sdefit.optimise import minimise
 from sdefit.result import Code, Estimate
 
-_REST = 1e-4  # θ rests when a pass moves it by less, in standard errors: two ways to the same start end alike
+_REST = 1e-4  # θ rests when a pass moves it by less, in standard errors: little enough that its start is forgotten
 _MORE = 6  # times as many passes as were asked for are the most
 _LEAST = 0.1  # share of a step that is always taken
 
@@ -199,7 +199,7 @@ def _refine(
             path=jnp.where(fine, at + share * along, at),
             std=fit.std,
             step=jnp.where(fine, step, here.step),
-            share=share,
+            share=jnp.where(fine, share, here.share),
             converged=jnp.where(here.rests, here.converged, converged & fine & (far < 1)),
             passed=passed,
             rests=here.rests | (passed >= passes) & (fine & (far < _REST) | (passed >= _MORE * passes)),
