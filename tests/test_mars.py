@@ -1,7 +1,9 @@
 """MaRS on data whose answer is known: units, limits of what can be told, structures, kernels, and its recipe."""
 
+import dataclasses
 import functools
 
+import jax
 import numpy as np
 import pytest
 
@@ -10,8 +12,9 @@ from sdefit import systems
 from sdefit.data import Series
 from sdefit.dynamics.equations import equations
 from sdefit.dynamics.parameters import fixed, interval, positive, real
+from sdefit.dynamics.simulate import simulate
 from sdefit.errors import ModelError
-from sdefit.fitting import Fit, fit
+from sdefit.fitting import Fit, fit, fit_each
 from sdefit.methods.mars import MaRS
 
 METHOD = quick("mars")  # settings, model and shape of the contract suite wherever possible: programs are shared
@@ -219,6 +222,35 @@ def test_two_wells_seen_from_ten_series():
     assert abs(found.params["a"] - 0.1) < 0.05
     assert abs(found.params["b"] - 4.0) < 0.6
     assert abs(found.G[0, 0] - 0.5) < 0.1
+
+
+@pytest.mark.long
+def test_two_wells_seen_for_a_long_time():
+    """Ten times as long as the benchmark. Whole steps from the first of these, smoothed too much, run off to b = 71.
+
+    Judged at θ of least squares, G is .38, and a .06.
+    """
+    setup = systems.get("dw")
+    long = dataclasses.replace(setup, times=np.linspace(0.0, 200.0, 501))
+    series = long.simulate(key=jax.random.fold_in(KEY, 7), paths=12, step=1e-2)
+    fits = fit_each(setup.model, series, MaRS(), key=KEY)
+    found = np.array([numbers(one) for one in fits])
+    assert all(one.status.ok for one in fits)
+    assert np.all(np.abs(found[:, 1] - 4.0) < 1.0)
+    np.testing.assert_allclose(found[:, 0].mean(), 0.1, atol=0.03)
+    np.testing.assert_allclose(found[:, 2].mean(), 0.5, atol=0.08)
+
+
+@pytest.mark.long
+def test_terms_that_cancel_may_be_larger_than_the_speed():
+    """As for the default, on the same data: with a prior of three scales from the speed a and b are .6."""
+    model = equations("dx = a*x - b*x**3")
+    times, G = np.linspace(0.0, 100.0, 401), np.array([[0.6]])
+    truth = {"a": 1.0, "b": 1.0}
+    series = simulate(model, truth, [0.0], times, G=G, noise=0.05, key=KEY, paths=8, step=0.25 / 40)
+    fits = fit_each(model, series, MaRS(), key=KEY)
+    assert all(one.status.ok for one in fits)
+    np.testing.assert_allclose(np.mean([one.estimate.theta for one in fits], axis=0), 1.0, atol=0.25)
 
 
 def test_a_bound_holds_where_the_data_lie_beyond_it():

@@ -172,3 +172,12 @@ def test_what_was_told_is_its_own_scale():
     np.testing.assert_allclose(one, [5.0, 300.0])
     none = informed([0.0, 1.0], np.diag([2.5e-4, 2.5e-4]), [5.0, 5.0])
     np.testing.assert_allclose(none, [0.1, 2.0])
+
+
+def test_a_scale_is_as_wide_as_what_was_told_in_spite_of_it():
+    """Three standard errors off its bound, here 1, or off 0; never narrower than it was."""
+    bounds, scales = Bounds((1.0, -np.inf, -np.inf), (np.inf, np.inf, np.inf)), jnp.asarray([0.1, 2.0, 2.0])
+    told = means.widened_scales(jnp.asarray([1.7, -5.0, 1.0]), jnp.asarray([0.2, 1.6, 0.1]), bounds, scales)
+    np.testing.assert_allclose(told, [0.7, 5.0, 2.0])
+    not_told = means.widened_scales(jnp.asarray([1.5, -5.0, jnp.inf]), jnp.asarray([0.2, 1.7, 1.0]), bounds, scales)
+    np.testing.assert_allclose(not_told, [0.1, 2.0, 2.0])

@@ -60,17 +60,25 @@ def answering(path):
     return jax.vmap(jax.vmap(one))(path) * (1 + path[..., :1, None] ** 2)  # as if it changed along the path
 
 
+def reml(link, G, variance, share=0.0, theta=THETA):
+    """The likelihood of G and σ², of which a share is about θ."""
+    return weak.log_likelihood(link, G, variance, jnp.asarray((theta - CENTER) / WIDTH), jnp.asarray(share))
+
+
 @quick
 def fitted(times, values, observed, path, G, variance, feedback):
     theta, center, width = (jnp.asarray(a) for a in (THETA, CENTER, WIDTH))
     link = weak.chain(drift, Data(times, values, observed), path, theta, center, width, feedback)
-    likelihood = weak.log_likelihood(link, G, variance)
-    return likelihood, weak.solve(link, G, variance, center, width)
+    return reml(link, G, variance), weak.solve(link, G, variance, center, width)
 
 
 def fit(p, feedback):
     parts = p.times, p.values, p.observed, p.path, p.G, p.variance, feedback(jnp.asarray(p.path))
     return fitted(*(jnp.asarray(a) for a in parts))
+
+
+def normal(off, cov):
+    return -0.5 * (np.linalg.slogdet(2 * np.pi * cov)[1] + off @ np.linalg.solve(cov, off))
 
 
 class Naive:
@@ -114,9 +122,12 @@ class Naive:
 
     def log_likelihood(self):
         X = self.X[self.seen] * WIDTH
-        cov = self.V + X @ X.T
-        log_det = np.linalg.slogdet(2 * np.pi * cov)[1]
-        return -0.5 * (log_det + self.off @ np.linalg.solve(cov, self.off))
+        return normal(self.off, self.V + X @ X.T)
+
+    def log_likelihood_about(self, theta):
+        """As if the best θ were this: by how much all data, the prior among them, speak against it, and no more."""
+        best, covariance = self.gls()
+        return self.log_likelihood() - 0.5 * (theta - best) @ np.linalg.solve(covariance, theta - best)
 
     def gls(self):
         """θ and its covariance: the normal equations of generalised least squares, with the prior as more data."""
@@ -196,7 +207,7 @@ def test_rows_in_between_may_be_taken_out(feedback):
 
         def both(G, variance):
             short = weak.without_midpoints(link)
-            return weak.log_likelihood(link, G, variance), weak.log_likelihood(short, G, variance)
+            return reml(link, G, variance, 0.3), reml(short, G, variance, 0.3)
 
         return both(G, variance), jax.jacrev(both, argnums=(0, 1))(G, variance)
 
@@ -207,9 +218,10 @@ def test_rows_in_between_may_be_taken_out(feedback):
         np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("feedback", [still, answering])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_derivatives_are_those_of_the_dense_model(seed, feedback):
+def test_derivatives_are_those_of_the_dense_model(seed, feedback, share):
     """In every entry of G and σ², against central differences in full matrices (step 1e-5: error about 1e-9)."""
     p = Problem(seed, 2)
 
@@ -217,17 +229,22 @@ def test_derivatives_are_those_of_the_dense_model(seed, feedback):
     def slopes(times, values, observed, path, G, variance, feedback):
         theta, center, width = (jnp.asarray(a) for a in (THETA, CENTER, WIDTH))
         link = weak.chain(drift, Data(times, values, observed), path, theta, center, width, feedback)
-        return jax.grad(weak.log_likelihood, argnums=(1, 2))(link, G, variance)
+        value, slopes = jax.value_and_grad(reml, argnums=(1, 2))(link, G, variance, share)
+        return value, slopes, weak.log_likelihood_at_center(link, G, variance)
 
     parts = p.times, p.values, p.observed, p.path, p.G, p.variance, feedback(jnp.asarray(p.path))
-    found = np.concatenate([np.ravel(a) for a in slopes(*(jnp.asarray(a) for a in parts))])
+    value, of_value, at_center = slopes(*(jnp.asarray(a) for a in parts))
+    found = np.concatenate([np.ravel(a) for a in of_value])
 
     def at(flat):
         other = copy.copy(p)
         other.G, other.variance = flat[:4].reshape(2, 2), flat[4:]
-        return Naive(other, feedback).log_likelihood()
+        naive = Naive(other, feedback)
+        return (1 - share) * naive.log_likelihood() + share * naive.log_likelihood_about(THETA)
 
-    here = np.concatenate([p.G.ravel(), p.variance])
+    here, dense = np.concatenate([p.G.ravel(), p.variance]), Naive(p, feedback)
+    assert float(value) == pytest.approx(at(here), rel=1e-10)
+    assert float(at_center) == pytest.approx(normal(dense.off, dense.V), rel=1e-10)
     naive = [(at(here + h) - at(here - h)) / 2e-5 for h in 1e-5 * np.eye(6)]
     np.testing.assert_allclose(found, naive, rtol=1e-6, atol=1e-7)
 
@@ -254,7 +271,7 @@ def test_rows_in_between_tell_what_the_path_does_there():
     def likelihood(times, values, observed, path):
         theta, center, width = (jnp.asarray(a) for a in (THETA, CENTER, WIDTH))
         link = weak.chain(linear_drift, Data(times, values, observed), path, theta, center, width, still(path))
-        return weak.log_likelihood(link, jnp.asarray(p.G), jnp.asarray(p.variance))
+        return reml(link, jnp.asarray(p.G), jnp.asarray(p.variance))
 
     few = likelihood(*(jnp.asarray(a) for a in (p.times, p.values, p.observed, straight[:, ::2])))
     values, observed = np.zeros((1, 17, 2)), np.zeros((1, 17, 2), bool)
@@ -357,23 +374,27 @@ class Turning:
         a, b, c = theta
         return jnp.stack([-a * x[..., 0] - c * x[..., 1], c * x[..., 0] - b * x[..., 1]], axis=-1)
 
+    def feedback(self, theta):
+        slope = jax.jacfwd(lambda x: self.drift(x, theta))(jnp.zeros(2))
+        return jnp.tile(slope, (1, self.times.size, 1, 1))
+
+    @property
+    def rows(self):
+        return Data(*(jnp.asarray(a)[None] for a in (self.times, self.values, self.observed)))
+
     def refit(self, moved):
         """θ where passes of the weak form come to rest, with all of the divergence term or none."""
-        rows = Data(*(jnp.asarray(a)[None] for a in (self.times, self.values, self.observed)))
-        center, width, G, variance = jnp.zeros(3), jnp.full(3, 1e3), jnp.asarray(self.G), jnp.asarray(self.variance)
-
-        def feedback(theta):
-            slope = jax.jacfwd(lambda x: self.drift(x, theta))(jnp.zeros(2))
-            return jnp.tile(slope, (1, rows.times.shape[1], 1, 1))
+        rows, G, variance = self.rows, jnp.asarray(self.G), jnp.asarray(self.variance)
+        center, width = jnp.zeros(3), jnp.full(3, 1e3)
 
         def along(path, theta):
-            link = weak.chain(self.drift, rows, path, theta, center, width, feedback(theta))
+            link = weak.chain(self.drift, rows, path, theta, center, width, self.feedback(theta))
             return weak.solve(link, G, variance, center, width)
 
         def one(carry, _):
             theta, path = carry
             found = along(path, theta)
-            moved_to = found.theta + moved * weak.divergence_move(feedback, rows, theta, found)
+            moved_to = found.theta + moved * weak.divergence_move(self.feedback, rows, theta, found)
             theta = 0.5 * (theta + moved_to)  # whole steps may go to and fro
             return (theta, found.path_at(theta)), found.covariance
 
@@ -399,6 +420,24 @@ def test_with_the_whole_move_it_is_maximum_likelihood(seed):
     assert np.max(np.abs(without - best) / error) > 0.3
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_likelihood_of_one_parameter_vector_is_exact_for_a_linear_drift(seed):
+    """Along any path, here one of noise; what is left is the error of steps of 0.05, which falls as their square."""
+    p = Turning(seed)
+    path = jnp.asarray(np.random.default_rng(seed).normal(size=(1, p.times.size, 2)))
+
+    @quick
+    def likelihood(theta):
+        link = weak.chain(p.drift, p.rows, path, theta, theta, jnp.ones(3), p.feedback(theta))
+        return weak.log_likelihood_at_center(link, jnp.asarray(p.G), jnp.asarray(p.variance))
+
+    here, there = p.theta, 0.5 * p.theta
+    found = float(likelihood(jnp.asarray(here)) - likelihood(jnp.asarray(there)))
+    exact = p.minus_log_likelihood(there) - p.minus_log_likelihood(here)
+    assert abs(exact) > 1
+    assert found == pytest.approx(exact, abs=0.02)
+
+
 def spans(*lengths: float) -> Data:
     """Series observed over these lengths of time, from different beginnings."""
     times = jnp.asarray([[2.0 * i, 2.0 * i + 0.3 * T, 2.0 * i + T, 2.0 * i + T] for i, T in enumerate(lengths)])
@@ -416,11 +455,11 @@ def spans(*lengths: float) -> Data:
     ids=["one", "four", "one and nothing", "unequal"],
 )
 def test_the_share_of_the_move(rows, least):
-    """1 − 6/ρ² with ρ the move in standard errors, at least ¾ for one series; the same in any units of θ."""
+    """1 − 2/ρ² with ρ the move in standard errors, at least ¾ for one series; the same in any units of θ."""
     V = np.array([[0.3, -0.2], [-0.2, 0.9]])
     direction = np.array([1.0, -0.5])
     length = np.sqrt(direction @ np.linalg.solve(V, direction))
-    for rho, share in [(0.0, 0.0), (1.0, 0.0), (4.0, 1 - 6 / 16), (30.0, 1 - 6 / 900)]:
+    for rho, share in [(0.0, 0.0), (1.0, 0.0), (4.0, 1 - 2 / 16), (30.0, 1 - 2 / 900)]:
         move = rho / length * direction
         unit = np.array([60.0, 1e-3])
         found = weak.divergence_share(jnp.asarray(move), jnp.asarray(V), rows)

@@ -164,10 +164,13 @@ class _Told(eqx.Module):
     def weights(self) -> Float[Array, "columns"]:
         return jnp.concatenate([jnp.ones_like(self.tau, shape=1), self.tau])
 
-    @property
-    def products(self) -> Float[Array, "columns columns"]:
-        """E[w wᵀ] of w = (1, τ)."""
-        return jnp.pad(self.covariance, ((1, 0), (1, 0))) + self.weights[:, None] * self.weights[None, :]
+    def judged(self, tau: Theta, share: Scalar) -> tuple[Scalar, Float[Array, "columns columns"]]:
+        """The log-likelihood, a `share` of it about `tau` instead of the best τ, and E[w wᵀ] of w = (1, τ) likewise."""
+        off, best = tau - self.tau, self.weights
+        other = best + jnp.pad(off, (1, 0))
+        products = (1 - share) * best[:, None] * best[None, :] + share * other[:, None] * other[None, :]
+        worse = 0.5 * off @ solve_small(self.covariance, off[:, None])[:, 0]
+        return self.log_likelihood - share * worse, products + jnp.pad(self.covariance, ((1, 0), (1, 0)))
 
 
 def _forward(link: Chain, spread: Float[Array, "times state state"], variance: Float[Array, "state"]) -> _Forward:
@@ -223,8 +226,13 @@ def _told(done: _Forward) -> _Told:
     products, eye = product(e, precision[:, None] * e), jnp.eye(columns - 1, dtype=e.dtype)
     found, log_det = solve_and_log_det(eye + products[1:, 1:], jnp.concatenate([-products[1:, :1], eye], axis=1))
     tau, covariance = found[:, 0], found[:, 1:]
-    scatter = jnp.sum(jnp.where(precision > 0, jnp.log(2 * jnp.pi / jnp.where(precision > 0, precision, 1.0)), 0.0))
-    return _Told(tau, covariance, -0.5 * (scatter + products[0, 0] + products[0, 1:] @ tau + log_det))
+    return _Told(tau, covariance, -0.5 * (_log_scatter(done) + products[0, 0] + products[0, 1:] @ tau + log_det))
+
+
+def _log_scatter(done: _Forward) -> Scalar:
+    """The log-determinant of 2π times the covariance of all observations given τ."""
+    seen = done.precisions > 0
+    return jnp.sum(jnp.where(seen, jnp.log(2 * jnp.pi / jnp.where(seen, done.precisions, 1.0)), 0.0))
 
 
 def _spread(link: Chain, G: Float[Array, "state state"]) -> Float[Array, "series times state state"]:
@@ -236,34 +244,47 @@ def _spread(link: Chain, G: Float[Array, "state state"]) -> Float[Array, "series
     return jnp.concatenate([first[:, None], spread[:, 1:]], axis=1)
 
 
-def log_likelihood(link: Chain, G: Float[Array, "state state"], variance: Float[Array, "state"]) -> Scalar:
-    """The likelihood of G and σ² with θ and x(t_1) integrated out. The chain is taken as a constant."""
-    return _marginal(link, _spread(link, G), variance)
+def log_likelihood(
+    link: Chain, G: Float[Array, "state state"], variance: Float[Array, "state"], tau: Theta, share: Scalar
+) -> Scalar:
+    """The likelihood of G and σ² with θ and x(t_1) integrated out. The chain is taken as a constant.
+
+    That judges the noises by what is left at the τ of least squares. A `share` of it may judge them by what is left at
+    another τ, no less certain: where θ is moved from least squares, that is where the data say how large they are.
+    """
+    return _marginal(link, _spread(link, G), variance, tau, share)
+
+
+def log_likelihood_at_center(link: Chain, G: Float[Array, "state state"], variance: Float[Array, "state"]) -> Scalar:
+    """The likelihood of G, σ² and τ = 0, with x(t_1) integrated out."""
+    alone = eqx.tree_at(lambda link: link.push, link, link.push[..., :1])
+    done = _filter_all(alone, _spread(alone, G), variance)
+    return -0.5 * (_log_scatter(done) + jnp.sum(done.precisions * done.innovations[..., 0] ** 2))
 
 
 @jax.custom_vjp
-def _marginal(link: Chain, spread, variance) -> Scalar:
-    return _told(_filter_all(link, spread, variance)).log_likelihood
+def _marginal(link: Chain, spread, variance, tau, share) -> Scalar:
+    return _told(_filter_all(link, spread, variance)).judged(tau, share)[0]
 
 
 def _filter_all(link: Chain, spread, variance) -> _Forward:
     return over_series(_forward, (0, 0, None))(link, spread, variance)
 
 
-def _marginal_forward(link: Chain, spread, variance):
+def _marginal_forward(link: Chain, spread, variance, tau, share):
     done = _filter_all(link, spread, variance)
-    told = _told(done)
-    return told.log_likelihood, (link, done, told)
+    value, products = _told(done).judged(tau, share)
+    return value, (link, done, products)
 
 
 def _marginal_back(saved, weight):
     """By Fisher's identity: the derivative given τ, as in `kalman.log_likelihood`, averaged over what is known of τ."""
-    link, done, told = saved
-    later, products = over_series(_look_back)(link, done), told.products
+    link, done, products = saved
+    later = over_series(_look_back)(link, done)
     spread = dot(dot(later.pull, products[None, None]), jnp.swapaxes(later.pull, -1, -2)) - later.information
     pulls = dot(later.noise_pull, products[None, None])
     noise = jnp.sum(pulls * later.noise_pull, axis=-1) - later.noise_information
-    return None, 0.5 * weight * spread, 0.5 * weight * jnp.sum(noise, axis=(0, 1))
+    return None, 0.5 * weight * spread, 0.5 * weight * jnp.sum(noise, axis=(0, 1)), None, None
 
 
 _marginal.defvjp(_marginal_forward, _marginal_back)
@@ -316,11 +337,11 @@ def divergence_share(move: Theta, covariance: Float[Array, "params params"], row
 
     With ρ the length of the move in standard errors, maximum likelihood is off by about c/ρ standard errors
     (for the rate of an OU process with unknown level c = 2), so 1 − c/ρ² of the move removes that bias to
-    first order. c = 6 and the three quarters for one series come from simulation of short series: docs/method.md.
+    first order. We take c = 2; the three quarters for one series come from simulation: docs/method.md.
     The move is the same for one series as for many of its kind, and that bias falls as one over their number. Series of
     unequal lengths count as the number of equal ones that tell as much.
     """
     rho2 = move @ solve_small(covariance, move[:, None])[:, 0]
     lengths = rows.times[:, -1] - rows.times[:, 0]
     alike = jnp.sum(lengths) ** 2 / jnp.sum(lengths**2)
-    return jnp.maximum(1 - 1 / (4 * alike), 1 - 6.0 / jnp.maximum(rho2, 1e-12))
+    return jnp.maximum(1 - 1 / (4 * alike), 1 - 2.0 / jnp.maximum(rho2, 1e-12))

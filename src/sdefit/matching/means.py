@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from sdefit._types import Array, Float, Int, Key, Scalar, Theta
+from sdefit._types import Array, Bool, Float, Int, Key, Scalar, Theta
 from sdefit.dynamics.parameters import Bounds
 from sdefit.linalg import diagonal, log_volume, product, solve
 from sdefit.optimise import minimise
@@ -102,10 +102,25 @@ def informed_scales(u: Theta, std: Theta, bounds: Bounds, scales: Theta, local: 
     each must change by to change the drift by its speed.
     """
     theta, slope = jax.jvp(bounds.constrain, (u,), (jnp.ones_like(u),))
-    away = jnp.abs(theta - bounds.edges)
-    told = away > 2 * jnp.abs(slope) * std
+    away, told = _told(theta, jnp.abs(slope) * std, bounds, 2.0)
     other = jnp.where(jnp.any(told) & jnp.isfinite(local), jnp.maximum(scales, local), scales)
     return jnp.where(told & jnp.isfinite(away), jnp.maximum(scales, away), other)
+
+
+def widened_scales(theta: Theta, std: Theta, bounds: Bounds, scales: Theta) -> Theta:
+    """The scale of each parameter once it was estimated with a prior of such scales, give or take `std`.
+
+    One that stands three standard errors off its bound (or off 0) in spite of it has at least its own distance as its
+    scale: terms of the drift that cancel along most of the path are larger than its speed, from which scales come.
+    """
+    away, told = _told(theta, std, bounds, 3.0)
+    return jnp.where(told & jnp.isfinite(away), jnp.maximum(scales, away), scales)
+
+
+def _told(theta: Theta, std: Theta, bounds: Bounds, sure: float) -> tuple[Theta, Bool[Array, "params"]]:
+    """How far each parameter is off its bound (or off 0), and whether by so many standard errors."""
+    away = jnp.abs(theta - bounds.edges)
+    return away, away > sure * std
 
 
 class _Here(eqx.Module):

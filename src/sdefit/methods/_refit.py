@@ -16,7 +16,8 @@ from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
 from sdefit.gp import weak
 from sdefit.gp.evidence import noise_prior
-from sdefit.linalg import solve
+from sdefit.linalg import diagonal, solve
+from sdefit.matching import means
 from sdefit.methods._base import Information, Stage
 from sdefit.methods._latent import (
     Latent,
@@ -36,7 +37,9 @@ from sdefit.result import Code, Estimate
 
 _REST = 1e-4  # θ rests when a pass moves it by less, in standard errors: little enough that its start is forgotten
 _MORE = 6  # times as many passes as were asked for are the most
-_LEAST = 0.1  # share of a step that is always taken
+_LEAST = 0.1  # share of a step that is taken at least
+_NEAR = 0.1  # G and σ may be judged at the moved θ once a pass moves it by less, in standard errors
+_HALVINGS = 16  # of a step that would make the fit worse
 
 
 class Begun(eqx.Module):
@@ -108,13 +111,14 @@ class Matching(LatentSettings):
         if self.passes:
             best = _refine(model, pool, evidence, u, half.path, half.near, half.scales, self.passes)
         else:
-            best = _unrefined(evidence, u, pool, half.theta, half.matched)
+            best = _unrefined(evidence, u, pool, half.theta, half.scales, half.matched)
         trace = half.trace | {
             "derivatives_data": _figure_samples(pool, half.few.dz),
             "derivatives_model_before": _figure_samples(pool, half.few.model(drift, half.begin)),
             "derivatives_model_after": _figure_samples(pool, half.few.model(drift, best.theta)),
         }
-        kept = {"latent": u, "scales": half.scales, "matched": half.theta, "covariance": best.covariance}
+        kept = {"latent": u, "natural": half.scales, "scales": best.scales}
+        kept |= {"matched": half.theta, "covariance": best.covariance}
         code = jnp.where(half.converged & best.converged, Code.OK, Code.NOT_CONVERGED)
         code = jnp.where(half.alive, code, Code.DEAD_CRITIC)
         return Estimate(best.theta, best.G, best.noise, best.mean, best.std, half.told.evidence, code, kept, trace)
@@ -136,10 +140,12 @@ class Matching(LatentSettings):
             return dataclasses.replace(self, starts=1).estimate(model, pool, near.theta, key)
         evidence, u = evidence_of(self, model, pool), near.hyper["latent"]
         path = _latent_path(evidence, u, data_with_midpoints(pool)).x
-        best = _refine(model, pool, evidence, u, path, near.theta, near.hyper["scales"], self.passes)
+        best = _refine(model, pool, evidence, u, path, near.theta, near.hyper["natural"], self.passes)
         code = jnp.where(best.converged, Code.OK, Code.NOT_CONVERGED)
         found = dataclasses.replace(near, theta=best.theta, G=best.G, noise=best.noise, mean=best.mean, std=best.std)
-        return dataclasses.replace(found, code=code, hyper=near.hyper | {"covariance": best.covariance})
+        return dataclasses.replace(
+            found, code=code, hyper=near.hyper | {"covariance": best.covariance, "scales": best.scales}
+        )
 
     def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information:
         """The covariance of θ from the refit; nothing of G and σ."""
@@ -153,6 +159,7 @@ class _Refined(eqx.Module):
 
     theta: Theta
     covariance: Float[Array, "params params"]
+    scales: Theta
     G: Float[Array, "state state"]
     noise: Float[Array, "state"]
     mean: Float[Array, "series times state"]
@@ -174,15 +181,18 @@ def _refine(
 
     1. `passes` for θ, G and σ, and up to `_MORE` times as many until θ rests. Of each step of θ and of the path the
        share is taken at which the step before would have ended (Aitken's): steps may go to and fro, each past the end.
-    2. `passes` for the path, begun anew: the very path that `Matching.smooth` finds when asked for other times.
+       Near the end G and σ are judged at the moved θ, as far as that move is taken for sure, and the prior on θ is
+       as wide as θ is large where that was told.
+    2. Where that did not settle, the same from the beginning with care: no step far out may make the fit worse.
+    3. `passes` for the path, begun anew: the very path that `Matching.smooth` finds when asked for other times.
     """
-    problem = _Refit(model, pool, evidence, data_with_midpoints(pool), *expected(model, scales))
-    K, P = evidence.states, theta.size
+    rows, K, P = data_with_midpoints(pool), evidence.states, theta.size
 
     def one(here: _Here) -> _Here:
+        problem = _Refit(model, pool, evidence, rows, *expected(model, here.scales))
         at = jnp.where(here.rests & (here.after == 0), path, here.path)
-        v, converged = problem.noise(here.theta, at, here.v, ~here.rests)
-        fit, theta = problem.solve(here.theta, at, v)
+        v, converged = problem.noise(here.theta, at, here.v, here.judged, ~here.rests)
+        fit, theta, moved = problem.solve(here.theta, at, v)
         theta = jnp.where(here.rests, here.theta, theta)
         step, along = theta - here.theta, fit.path_at(theta) - at
         turn = step - here.step
@@ -191,8 +201,18 @@ def _refine(
         fine = jnp.isfinite(far) & jnp.all(jnp.isfinite(along))
         share = -here.share * (here.step @ weighed[:, 1]) / (turn @ weighed[:, 1] + 1e-300)
         share = jnp.where(here.rests | (here.passed == 0), 1.0, jnp.clip(share, _LEAST, 1.0))
+        doubtful = here.careful & ~here.rests & fine & (far > 1)
+        share = problem.no_worse(here.theta, step, share, at, v, moved, doubtful)
+        near = ~here.rests & fine & (far < _NEAR)
+        judged = jnp.where(near | (here.judged > 0), jnp.maximum(4 * moved - 3, 0.0), 0.0)
+        judged = jnp.where(here.rests | ~fine, here.judged, judged)
+        wider = means.widened_scales(theta, jnp.sqrt(diagonal(fit.covariance)), model.bounds, here.scales)
+        wider = jnp.where(near, wider, here.scales)
+        changed = jnp.any(wider > 1.01 * here.scales) | (judged > here.judged + 0.01)
         passed = here.passed + ~here.rests
-        return _Here(
+        settled, last = fine & (far < 1), passed >= _MORE * passes
+        again = ~here.rests & last & ~settled & ~here.careful
+        there = _Here(
             theta=jnp.where(fine, here.theta + share * step, here.theta),
             covariance=jnp.where(here.rests, here.covariance, fit.covariance),
             v=v,
@@ -200,20 +220,35 @@ def _refine(
             std=fit.std,
             step=jnp.where(fine, step, here.step),
             share=jnp.where(fine, share, here.share),
-            converged=jnp.where(here.rests, here.converged, converged & fine & (far < 1)),
+            judged=judged,
+            scales=wider,
+            careful=here.careful,
+            converged=jnp.where(here.rests, here.converged, converged & settled),
             passed=passed,
-            rests=here.rests | (passed >= passes) & (fine & (far < _REST) | (passed >= _MORE * passes)),
+            rests=here.rests | (passed >= passes) & (fine & (far < _REST) & ~changed | last),
             after=here.after + here.rests,
         )
+        return jax.tree.map(lambda anew, there: jnp.where(again, anew, there), with_care, there)
 
     # A matched θ far outside the prior is one the draws could not tell: linearising there would lose a pass or two.
-    theta = jnp.clip(theta, problem.center - problem.width, problem.center + problem.width)
+    center, width = expected(model, scales)
+    theta = jnp.clip(theta, center - width, center + width)
     v, none, no = u[2 * K : 3 * K + evidence.diffusion.size], jnp.array(0, jnp.int32), jnp.array(False)
-    still = jnp.zeros_like(theta), jnp.ones_like(theta[0])
-    begin = _Here(theta, jnp.zeros((P, P)), v, path, jnp.zeros_like(path), *still, no, none, no, none)
+    zero = jnp.zeros_like(theta[0])
+    still = jnp.zeros_like(theta), zero + 1, zero, scales
+    begin = _Here(theta, jnp.zeros((P, P)), v, path, jnp.zeros_like(path), *still, no, no, none, no, none)
+    with_care = dataclasses.replace(begin, careful=jnp.array(True))
     last = jax.lax.while_loop(lambda here: here.after < passes, one, begin)
-    G, noise = problem.spread(last.v)
-    return _Refined(last.theta, last.covariance, G, noise, last.path[:, ::2], last.std[:, ::2], last.converged)
+    G, noise = _spread(evidence, last.v)
+    found = last.theta, last.covariance, last.scales, G, noise
+    return _Refined(*found, last.path[:, ::2], last.std[:, ::2], last.converged)
+
+
+def _spread(
+    evidence: gp.Evidence, v: Float[Array, "coordinates"]
+) -> tuple[Float[Array, "state state"], Float[Array, "state"]]:
+    """G and σ from their coordinates."""
+    return evidence.diffusion.matrix(v[evidence.states :], evidence.even), jnp.exp(v[: evidence.states])
 
 
 class _Here(eqx.Module):
@@ -226,17 +261,22 @@ class _Here(eqx.Module):
     std: Float[Array, "series rows state"]
     step: Theta  # that the last pass asked for
     share: Scalar  # of it that was taken
+    judged: Scalar  # share of the likelihood of G and σ that is about this θ, not about that of least squares
+    scales: Theta  # of the prior on θ
+    careful: Bool[Array, ""]  # whether no step far out may make the fit worse
     converged: Bool[Array, ""]
     passed: Int[Array, ""]  # passes for θ
     rests: Bool[Array, ""]  # whether θ does
     after: Int[Array, ""]  # passes since
 
 
-def _unrefined(evidence: gp.Evidence, u, pool: Pool, theta: Theta, converged: Bool[Array, ""]) -> _Refined:
+def _unrefined(
+    evidence: gp.Evidence, u, pool: Pool, theta: Theta, scales: Theta, converged: Bool[Array, ""]
+) -> _Refined:
     """θ as it was matched, with the evidence's own G, σ and path."""
     hyper, path = evidence.hyper(u), _latent_path(evidence, u, data_of(pool))
     unknown = jnp.full((theta.size, theta.size), jnp.nan)
-    return _Refined(theta, unknown, hyper.G, hyper.noise, path.x, path.std, converged)
+    return _Refined(theta, unknown, scales, hyper.G, hyper.noise, path.x, path.std, converged)
 
 
 def _latent_path(evidence: gp.Evidence, u: Float[Array, "coordinates"], rows: gp.Data) -> gp.Posterior:
@@ -254,30 +294,54 @@ class _Refit(eqx.Module):
     center: Theta
     width: Theta
 
-    def spread(self, v):
-        """G and σ from their coordinates."""
-        K = self.evidence.states
-        return self.evidence.diffusion.matrix(v[K:], self.evidence.even), jnp.exp(v[:K])
+    def noise(self, theta: Theta, path, v, judged: Scalar, search) -> tuple[Array, Array]:
+        """The coordinates of G and σ of highest likelihood, θ integrated out; those at hand unless `search`.
 
-    def noise(self, theta: Theta, path, v, search) -> tuple[Array, Array]:
-        """The coordinates of G and σ of highest likelihood, θ integrated out; those at hand unless `search`."""
+        The share `judged` of that likelihood is about `theta`.
+        """
         link = weak.without_midpoints(self._chain(theta, path))
-        levels = gp.noise_levels(data_of(self.pool))
+        levels, tau = gp.noise_levels(data_of(self.pool)), (theta - self.center) / self.width
 
         def loss(v):
-            G, noise = self.spread(v)
+            G, noise = _spread(self.evidence, v)
             prior = noise_prior(jnp.log(noise), G, levels, self.evidence.width_G, self.evidence.width_noise)
-            return prior - weak.log_likelihood(link, G, self._variance(noise))
+            return prior - weak.log_likelihood(link, G, self._variance(noise), tau, judged)
 
         found = minimise(loss, v, iterations=100, tolerance=1e-6, search=search)
         return found.x, found.converged
 
-    def solve(self, theta: Theta, path, v) -> tuple[weak.Refit, Theta]:
-        """The refit at these G and σ, and its θ moved by its share of the divergence term."""
-        fit = self.given(theta, path, *self.spread(v))
+    def solve(self, theta: Theta, path, v) -> tuple[weak.Refit, Theta, Scalar]:
+        """The refit at these G and σ, its θ moved by a share of the divergence term, and that share."""
+        fit = self.given(theta, path, *_spread(self.evidence, v))
         move = weak.divergence_move(lambda theta: self._slope(path, theta), self.rows, theta, fit)
-        moved = fit.theta + weak.divergence_share(move, fit.covariance, self.rows) * move
-        return fit, self._inside(moved, theta)
+        share = weak.divergence_share(move, fit.covariance, self.rows)
+        return fit, self._inside(fit.theta + share * move, theta), share
+
+    def no_worse(self, theta: Theta, step: Theta, share: Scalar, path, v, moved: Scalar, doubtful) -> Scalar:
+        """The share to take of a step to where `solve` leads: halved, if `doubtful`, until θ is no worse off there.
+
+        θ is judged by what `solve` would make highest if it did not linearise in θ; `moved` is its share of the
+        divergence term. That term is how the likelihood changes with θ in the answer of the drift to x − x̂.
+        """
+        G, noise = _spread(self.evidence, v)
+        drift = path_drift(self.model, self.pool, self.rows.times)
+
+        def likelihood(theta: Theta, answering: Theta) -> Scalar:
+            link = weak.chain(drift, self.rows, path, theta, theta, self.width, self._slope(path, answering))
+            return weak.log_likelihood_at_center(weak.without_midpoints(link), G, self._variance(noise))
+
+        def prior(theta: Theta) -> Scalar:
+            return 0.5 * jnp.sum(((theta - self.center) / self.width) ** 2)
+
+        def halve(now):
+            share, _, halvings = now
+            there = theta + share * step
+            whole, none, here = jax.vmap(likelihood)(jnp.stack([there, there, theta]), jnp.stack([there, theta, theta]))
+            worse = ~(moved * whole + (1 - moved) * none - prior(there) >= here - prior(theta))
+            return jnp.where(worse, 0.5 * share, share), worse, halvings + 1
+
+        begin = share, doubtful, jnp.array(0, jnp.int32)
+        return jax.lax.while_loop(lambda now: now[1] & (now[2] < _HALVINGS), halve, begin)[0]
 
     def given(self, theta: Theta, path, G, noise) -> weak.Refit:
         """The refit at known G and σ."""

@@ -8,13 +8,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from sdefit._types import Array, Float, Int, Key, Scalar, Theta
+from sdefit._types import Array, Bool, Float, Int, Key, Scalar, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
 from sdefit.filtering.gaussian import Cloud, Innovations, run_smoother
 from sdefit.filtering.moments import RULES
 from sdefit.filtering.scoring import Curved, Scored, negative_log_likelihood, score, unsearched
+from sdefit.matching import means
 from sdefit.methods._base import Information, Stage, Staged
 from sdefit.methods._coordinates import Coordinates, Point, root
 from sdefit.methods._increments import Increments
@@ -23,6 +24,7 @@ from sdefit.result import Code, Estimate
 
 _HALVING = 0.05  # change of the log-likelihood by halving all steps that asks for shorter ones
 _ROUNDS = 2  # of halving all steps
+_WIDENINGS = 4  # searches, each with a wider prior on θ than the one before, at most
 # An ODE is first fitted with some diffusion (variance in one mean spacing): a filter that may correct
 # its path finds θ where a path that must follow from x(t_1) alone has lost the data.
 _LADDER = (0.1, 0.01, 0.0)
@@ -93,7 +95,7 @@ class ESGF(Staged):
         best: Scored = jax.tree.map(lambda a: a[jnp.argmin(values)], last.fits)
         hyper = {"coordinates": best.x, "curvature": best.at.curvature, "values": -values}
         hyper |= {"halving": last.halving, "steps": last.steps}
-        hyper |= {"scales": found["scales"]} if self.weak else {}
+        hyper |= {} if last.scales is None else {"scales": last.scales}
         return {"hyper": hyper, "converged": best.converged, "climb": -best.values}
 
     def _tell(self, model: SDE, pool: Pool, start: Theta, key: Key, found: dict[str, Any]) -> Estimate:
@@ -131,7 +133,7 @@ class ESGF(Staged):
             scales = Increments.of(model, pool).scales_near(begin[:P], where.longest[:P])
         steps, none = near.hyper["steps"], jnp.zeros(())
         # What is left after 1e-4 of log-likelihood is a hundredth of a standard error.
-        search = self._search(where, pool, steps, scales, none, begin[None], 1e-4)
+        search, _ = self._search(where, pool, steps, scales, none, begin[None], 1e-4)
         found: Scored = jax.tree.map(lambda a: a[0], search)
         point = where.point(where.natural(found.x))
         return dataclasses.replace(
@@ -166,15 +168,15 @@ class ESGF(Staged):
         def advance(last: _Round) -> _Round:
             steps = jnp.where(last.count < ladder.size, 1, 2) * last.steps
             loose = ladder[jnp.minimum(last.count, ladder.size - 1)]
-            fits = self._search(where, pool, steps, scales, loose, last.fits.x)
-            new = _Round(last.count + 1, steps, fits, last.halving)
+            fits, scales = self._search(where, pool, steps, last.scales, loose, last.fits.x)
+            new = _Round(last.count + 1, steps, fits, last.halving, scales)
             point = where.point(where.natural(fits.x[jnp.argmin(new.values)]), loose)
             total = jax.lax.map(
                 lambda n: filter_pool(where.model, pool, point, n * steps, self.rule)[0], jnp.array([1, 2])
             )
             return eqx.tree_at(lambda r: r.halving, new, total[1] - total[0])
 
-        first = _Round(jnp.array(0), steps, unsearched(begin, self.iterations), jnp.zeros(()))
+        first = _Round(jnp.array(0), steps, unsearched(begin, self.iterations), jnp.zeros(()), scales)
         return jax.lax.while_loop(again, advance, first)
 
     def prior(self, where: Coordinates, scales: Theta | None) -> Callable[[Array], Curved]:
@@ -190,14 +192,33 @@ class ESGF(Staged):
         loose: Scalar,
         begin: Array,
         tolerance: float = 1e-6,
-    ) -> Scored:
-        """The highest likelihood near each row of `begin`."""
-        prior = self.prior(where, scales)
+    ) -> tuple[Scored, Theta | None]:
+        """The highest likelihood near each row of `begin`, and the scales of θ's prior: wider where θ was told."""
 
-        def fn(u) -> Curved:
-            return Likelihood(where, pool, steps, self.rule)(u, loose) + prior(u)
+        def climb(begin: Array, scales: Theta | None) -> Scored:
+            prior = self.prior(where, scales)
 
-        return score(fn, begin, longest=where.longest, iterations=self.iterations, tolerance=tolerance)
+            def fn(u) -> Curved:
+                return Likelihood(where, pool, steps, self.rule)(u, loose) + prior(u)
+
+            return score(fn, begin, longest=where.longest, iterations=self.iterations, tolerance=tolerance)
+
+        if scales is None or not where.model.free:
+            return climb(begin, scales), scales
+
+        def again(last: _Widened) -> _Widened:
+            fits = climb(last.fits.x, last.scales)
+            best = jax.tree.map(lambda a: a[jnp.argmin(_ends(fits))], fits)
+            P = last.scales.size
+            theta, slope = jax.jvp(where.model.bounds.constrain, (best.x[:P],), (jnp.ones(P),))
+            std = jnp.abs(slope) * means.standard_errors(best.at.curvature)[:P]
+            wider = means.widened_scales(theta, std, where.model.bounds, last.scales)
+            grew = jnp.any(wider > 1.1 * last.scales)
+            return _Widened(last.count + 1, fits, jnp.where(grew, wider, last.scales), grew)
+
+        first = _Widened(jnp.array(0), unsearched(begin, self.iterations), scales, jnp.array(True))
+        last = jax.lax.while_loop(lambda last: last.grew & (last.count < _WIDENINGS), again, first)
+        return last.fits, last.scales
 
 
 class _Round(eqx.Module):
@@ -207,11 +228,25 @@ class _Round(eqx.Module):
     steps: Int[Array, "series times"]
     fits: Scored
     halving: Scalar
+    scales: Theta | None  # of the prior on θ
 
     @property
     def values(self) -> Float[Array, "starts"]:
-        """Where each search ended; infinite for one that ended in no number."""
-        return jnp.where(jnp.isfinite(self.fits.at.value), self.fits.at.value, jnp.inf)
+        return _ends(self.fits)
+
+
+class _Widened(eqx.Module):
+    """All searches with one prior on θ, and its scales, or much wider ones that it should have had."""
+
+    count: Int[Array, ""]
+    fits: Scored
+    scales: Theta
+    grew: Bool[Array, ""]
+
+
+def _ends(fits: Scored) -> Float[Array, "starts"]:
+    """Where each search ended; infinite for one that ended in no number."""
+    return jnp.where(jnp.isfinite(fits.at.value), fits.at.value, jnp.inf)
 
 
 def observed_information(where: Coordinates, pool: Pool, u: Array, steps: Array, rule: str) -> Information:
