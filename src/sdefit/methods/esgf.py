@@ -43,7 +43,7 @@ class ESGF(Staged):
       where the data do not: a maximum at zero, as when G is singular, moves just off it.
     - `weak`: in its place, the weak priors of `MaRS`: log ‖G_k‖ and log σ_k are expected about the levels at which
       each explains half of the data's roughness, give or take a factor e or e², and θ within three natural scales of
-      each parameter, unless it has a prior of the user's.
+      each parameter, unless it has a prior of the user's. One that is told in spite of that has its own size as scale.
 
     x(t_1) has a flat prior: the likelihood is that of all rows given the first. Without diffusion (an
     ODE) x(t_1) is estimated instead, and the first row counts. Steps between rows are such that the
