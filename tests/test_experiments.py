@@ -95,6 +95,18 @@ def test_missing_values_and_pooling_are_measured_beside_maximum_likelihood(tmp_p
     assert f"| ou | moments | rate | {own['whole']:.3g} | ×{own['knocked'] / own['whole']:.2f} (" in printed
 
 
+def test_stationary_series_are_measured_by_every_method(tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "experiments")
+    stationary, kept = script("experiments/stationary.py"), str(tmp_path / "rows.csv")
+    stationary.main(["--methods", "moments", "--cases", "Vasicek;turning", "--realizations", "2", "--out", kept])
+    rows, printed = pd.read_csv(kept), capsys.readouterr().out
+    assert rows.groupby("case", sort=False).size().to_dict() == {"Vasicek": 6, "turning": 8}
+    k = rows[rows.quantity == "k"].found
+    assert f"| Vasicek | k | 0.3 | {k.mean():.3g}, {np.sqrt(np.mean((k - 0.3) ** 2)):.3g} |" in printed
+    stationary.main(["--summarise", kept])
+    assert capsys.readouterr().out == printed
+
+
 def test_made_up_inputs_end_in_numbers_or_in_our_errors(capsys):
     fuzz = script("experiments/fuzz.py")
     fuzz.QUICK = (sf.Moments(),) * 4
