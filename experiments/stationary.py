@@ -1,4 +1,4 @@
-"""Long series about a steady state, of equations that are none of the benchmark's.
+"""Long series about a steady state: the benchmark's double well for a longer time, and other equations.
 
     python experiments/stationary.py --out experiments/rows/stationary.csv
     python experiments/stationary.py --summarise experiments/rows/stationary.csv
@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--methods", default=("mars", "auto", "esgf"), type=lambda text: tuple(text.split(",")))
     parser.add_argument("--realizations", default=48, type=int)
     parser.add_argument("--seed", default=2048, type=int)
-    parser.add_argument("--out", type=Path, help="CSV file of one row per fit")
+    parser.add_argument("--out", type=Path, help="CSV file of one row per estimated number")
     parser.add_argument("--summarise", type=Path, help="print the table of stored rows instead")
     asked = parser.parse_args(arguments)
     if asked.summarise:

@@ -68,7 +68,7 @@ def test_what_the_data_do_not_tell_stays_within_reach():
 def test_terms_that_cancel_may_be_larger_than_the_speed():
     """In both wells x − x³ is near 0: scales from the speed of the path are a tenth of what a and b are.
 
-    With a prior of three such scales a is found at .74 and b at .76. One standard error of the mean of eight is .07.
+    With a prior of three such scales a is found at .73 and b at .77. One standard error of the mean of eight is .07.
     """
     model = equations("dx = a*x - b*x**3")
     times, G = np.linspace(0.0, 100.0, 401), np.array([[0.6]])

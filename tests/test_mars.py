@@ -243,14 +243,14 @@ def test_two_wells_seen_for_a_long_time():
 
 @pytest.mark.long
 def test_terms_that_cancel_may_be_larger_than_the_speed():
-    """As for the default, on the same data: with a prior of three scales from the speed a and b are .6."""
+    """As for the default, on the same data: with a prior of three scales from the speed a is .70 and b .79."""
     model = equations("dx = a*x - b*x**3")
     times, G = np.linspace(0.0, 100.0, 401), np.array([[0.6]])
     truth = {"a": 1.0, "b": 1.0}
     series = simulate(model, truth, [0.0], times, G=G, noise=0.05, key=KEY, paths=8, step=0.25 / 40)
     fits = fit_each(model, series, MaRS(), key=KEY)
     assert all(one.status.ok for one in fits)
-    np.testing.assert_allclose(np.mean([one.estimate.theta for one in fits], axis=0), 1.0, atol=0.25)
+    np.testing.assert_allclose(np.mean([one.estimate.theta for one in fits], axis=0), 1.0, atol=0.2)
 
 
 def test_a_bound_holds_where_the_data_lie_beyond_it():

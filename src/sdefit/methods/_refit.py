@@ -186,7 +186,7 @@ def _refine(
     2. Where that did not settle, the same from the beginning with care: no step far out may make the fit worse.
     3. `passes` for the path, begun anew: the very path that `Matching.smooth` finds when asked for other times.
     """
-    rows, K, P = data_with_midpoints(pool), evidence.states, theta.size
+    rows, K = data_with_midpoints(pool), evidence.states
 
     def one(here: _Here) -> _Here:
         problem = _Refit(model, pool, evidence, rows, *expected(model, here.scales))
@@ -195,12 +195,8 @@ def _refine(
         fit, theta, moved = problem.solve(here.theta, at, v)
         theta = jnp.where(here.rests, here.theta, theta)
         step, along = theta - here.theta, fit.path_at(theta) - at
-        turn = step - here.step
-        weighed = solve(fit.covariance, jnp.stack([step, turn], axis=1))
-        far = jnp.sqrt(step @ weighed[:, 0] / P)
+        far, share = _aitken(here, step, fit.covariance)
         fine = jnp.isfinite(far) & jnp.all(jnp.isfinite(along))
-        share = -here.share * (here.step @ weighed[:, 1]) / (turn @ weighed[:, 1] + 1e-300)
-        share = jnp.where(here.rests | (here.passed == 0), 1.0, jnp.clip(share, _LEAST, 1.0))
         doubtful = here.careful & ~here.rests & fine & (far > 1)
         share = problem.no_worse(here.theta, step, share, at, v, moved, doubtful)
         near = ~here.rests & fine & (far < _NEAR)
@@ -233,10 +229,7 @@ def _refine(
     # A matched θ far outside the prior is one the draws could not tell: linearising there would lose a pass or two.
     center, width = expected(model, scales)
     theta = jnp.clip(theta, center - width, center + width)
-    v, none, no = u[2 * K : 3 * K + evidence.diffusion.size], jnp.array(0, jnp.int32), jnp.array(False)
-    zero = jnp.zeros_like(theta[0])
-    still = jnp.zeros_like(theta), zero + 1, zero, scales
-    begin = _Here(theta, jnp.zeros((P, P)), v, path, jnp.zeros_like(path), *still, no, no, none, no, none)
+    begin = _Here.before(theta, u[2 * K : 3 * K + evidence.diffusion.size], path, scales)
     with_care = dataclasses.replace(begin, careful=jnp.array(True))
     last = jax.lax.while_loop(lambda here: here.after < passes, one, begin)
     G, noise = _spread(evidence, last.v)
@@ -268,6 +261,22 @@ class _Here(eqx.Module):
     passed: Int[Array, ""]  # passes for θ
     rests: Bool[Array, ""]  # whether θ does
     after: Int[Array, ""]  # passes since
+
+    @classmethod
+    def before(cls, theta: Theta, v: Float[Array, "coordinates"], path, scales: Theta) -> "_Here":
+        """Before the first pass."""
+        none, no, zero = jnp.array(0, jnp.int32), jnp.array(False), jnp.zeros_like(theta[0])
+        still = jnp.zeros_like(theta), zero + 1, zero, scales
+        return cls(theta, jnp.zeros((theta.size,) * 2), v, path, jnp.zeros_like(path), *still, no, no, none, no, none)
+
+
+def _aitken(here: _Here, step: Theta, covariance: Float[Array, "params params"]) -> tuple[Scalar, Scalar]:
+    """The length of a step of θ in standard errors, and the share of it at which the step before would have ended."""
+    turn = step - here.step
+    weighed = solve(covariance, jnp.stack([step, turn], axis=1))
+    far = jnp.sqrt(step @ weighed[:, 0] / step.size)
+    share = -here.share * (here.step @ weighed[:, 1]) / (turn @ weighed[:, 1] + 1e-300)
+    return far, jnp.where(here.rests | (here.passed == 0), 1.0, jnp.clip(share, _LEAST, 1.0))
 
 
 def _unrefined(
