@@ -134,7 +134,7 @@ def evidence(points: int) -> Callable[[], Any]:
         return jax.lax.fori_loop(0, EVALUATIONS, lambda _, length: length + 1e-9 * slope(length, data), length)
 
     with jax.enable_x64(True):
-        data = gp.Data(*map(jnp.asarray, (times, values, np.isfinite(values))))
+        data = Observations(*map(jnp.asarray, (times, values, np.isfinite(values))))
         length = jnp.ones(1)
 
     def call():

@@ -11,6 +11,7 @@ from sdefit import gp
 from sdefit.dynamics.diffusion import DiffusionShape
 from sdefit.gp.evidence import noise_prior
 from sdefit.optimise import minimise
+from sdefit.ssm.kalman import Observations
 
 SEEDS = [0, 1, 2]
 quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -20,13 +21,13 @@ levels_of = quick(gp.noise_levels)
 
 
 def pool(series):
-    """Several series as one `Data` with a leading axis."""
+    """Several series as one `Observations` with a leading axis."""
     return jax.tree.map(lambda *a: jnp.stack(a), *series)
 
 
 def full(times, values):
     values = jnp.asarray(values)
-    return gp.Data(jnp.asarray(times), values, jnp.ones(values.shape, bool))
+    return Observations(jnp.asarray(times), values, jnp.ones(values.shape, bool))
 
 
 # --- against the exact likelihood of an Ornstein-Uhlenbeck process ---------------------------------------------
@@ -72,7 +73,7 @@ def test_known_drift_gives_the_exact_likelihood_of_G(kernel, states):
         rate, times, x = ou_path(seed, states)
         value, GGt = exact_maximum(rate, times, x)
         data = full(times, x)
-        found = fit(gp.Data(data.times, data.values, data.observed.at[0].set(False)), jnp.asarray(rate))
+        found = fit(Observations(data.times, data.values, data.observed.at[0].set(False)), jnp.asarray(rate))
         G = np.asarray(shape.matrix(found.x, even))
         assert found.converged
         assert -found.value == pytest.approx(value, rel=1e-9)
@@ -107,7 +108,7 @@ def scattered(seed, rows=30, states=2):
     data = full(np.cumsum(rng.exponential(size=rows)), rng.normal(size=(rows, states)))
     observed = jnp.asarray(rng.random((rows, states)) < 0.7).at[-4:].set(False)
     times = jnp.where(jnp.arange(rows) >= rows - 4, data.times[-5], data.times)  # four rows of padding
-    return gp.Data(times, jnp.where(observed, data.values, 9.0), observed)
+    return Observations(times, jnp.where(observed, data.values, 9.0), observed)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -142,7 +143,7 @@ def test_levels_of_pure_noise_and_of_brownian_motion(what):
 
 def test_levels_without_a_triple_are_finite():
     data = full([0.0, 1.0, 2.0], [[1.0], [2.0], [0.0]])
-    none = gp.Data(data.times, data.values, data.observed.at[1].set(False))
+    none = Observations(data.times, data.values, data.observed.at[1].set(False))
     straight = full([0.0, 1.0, 2.0], [[1.0], [2.0], [3.0]])
     for one in (none, straight):
         assert all(np.all(np.isfinite(level)) for level in levels_of(pool([one])))

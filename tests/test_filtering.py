@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sdefit.filtering.exact import linear_log_likelihood, ou_log_likelihood
-from sdefit.filtering.gaussian import Cloud, Observations, after_first, log_likelihood, run_filter, run_smoother
-from sdefit.filtering.grid import grid_log_likelihood
-from sdefit.filtering.moments import cubature, small_cholesky
-from sdefit.filtering.scoring import Curved, negative_log_likelihood, score
-from sdefit.filtering.starts import filled, increment_errors, mismatch, split
-from sdefit.filtering.transition import affine, step
+from exact_likelihood import linear_log_likelihood, ou_log_likelihood
+from sdefit.inference.increments import filled, increment_errors, split
+from sdefit.optimise import ValueGradHessian, levenberg_marquardt, log_mean_square
+from sdefit.ssm.filter import given_first_row, run_filter, run_smoother
+from sdefit.ssm.grid import grid_log_likelihood
+from sdefit.ssm.innovations import negative_log_likelihood
+from sdefit.ssm.kalman import Gaussian, Observations, log_likelihood
+from sdefit.ssm.moments import cubature, small_cholesky
+from sdefit.ssm.transition import affine, step
 
 OU = {"rate": 0.5, "level": 1.0, "G": 0.5}
 
@@ -45,8 +47,8 @@ def series(seed, size=40, states=1, missing=0.0, regular=False):
 
 @functools.partial(jax.jit, static_argnames=("drift", "steps", "rule"))
 def filter_value(drift, Q, variance, data, steps=1, rule="cubature"):
-    cloud, rest = after_first(data, variance)
-    return log_likelihood(run_filter(drift, Q, variance, cloud, rest, steps, rule).new, rest.observed)
+    first, rest = given_first_row(data, variance)
+    return log_likelihood(run_filter(drift, Q, variance, first, rest, steps, rule).filtered)
 
 
 exact_linear = jax.jit(linear_log_likelihood)
@@ -200,9 +202,9 @@ def test_a_linear_drift_may_be_as_stiff_as_it_likes(gap):
 
     @jax.jit
     def value(steps):
-        cloud, rest = after_first(data, jnp.array([0.1]))
+        first, rest = given_first_row(data, jnp.array([0.1]))
         Q = jnp.array([[OU["G"] ** 2]])
-        return log_likelihood(run_filter(ou_drift, Q, jnp.array([0.1]), cloud, rest, steps).new, rest.observed)
+        return log_likelihood(run_filter(ou_drift, Q, jnp.array([0.1]), first, rest, steps).filtered)
 
     decay, y = np.exp(-OU["rate"] * gap), np.asarray(data.values)[:, 0]
     mean, var, expected = y[0], 0.1, 0.0
@@ -217,17 +219,17 @@ def test_a_linear_drift_may_be_as_stiff_as_it_likes(gap):
 
 
 def test_a_stiff_well_is_filtered_into_its_bottom():
-    """Over a gap of 1e8 time constants the cloud of 4 x (1 − x²) falls to where it began from."""
+    """Over a gap of 1e8 time constants the first of 4 x (1 − x²) falls to where it began from."""
     data = Observations(jnp.arange(4) * 1e7, jnp.array([[0.9], [1.1], [0.8], [1.2]]), jnp.ones((4, 1), bool))
 
     @jax.jit
-    def clouds(steps):
-        cloud, rest = after_first(data, jnp.array([1e-2]))
-        return run_filter(lambda t, x: 4 * x * (1 - x**2), jnp.array([[1e-4]]), jnp.array([1e-2]), cloud, rest, steps)
+    def firsts(steps):
+        first, rest = given_first_row(data, jnp.array([1e-2]))
+        return run_filter(lambda t, x: 4 * x * (1 - x**2), jnp.array([[1e-4]]), jnp.array([1e-2]), first, rest, steps)
 
-    found = clouds(jnp.full(4, 64))
-    np.testing.assert_allclose(found.cloud.mean[1:], 1.0, atol=1e-3)
-    np.testing.assert_allclose(found.cloud.covariance[1:], 1e-4 / 16, rtol=0.05)
+    found = firsts(jnp.full(4, 64))
+    np.testing.assert_allclose(found.last.mean[1:], 1.0, atol=1e-3)
+    np.testing.assert_allclose(found.last.covariance[1:], 1e-4 / 16, rtol=0.05)
 
 
 @functools.partial(jax.jit, static_argnames="rule")
@@ -235,10 +237,10 @@ def advance(steps, rule, P, Q, length=0.4):
     """Mean and covariance of Lotka-Volterra after `length`, in so many steps."""
     h = length / steps
 
-    def one(i, cloud):
-        return Cloud(*step(lotka_volterra, rule, Q, i * h, h, *cloud)[:2])
+    def one(i, first):
+        return Gaussian(*step(lotka_volterra, rule, Q, i * h, h, *first)[:2])
 
-    return jax.lax.fori_loop(0, steps, one, Cloud(jnp.array([5.0, 3.0]), P))
+    return jax.lax.fori_loop(0, steps, one, Gaussian(jnp.array([5.0, 3.0]), P))
 
 
 def order(errors):
@@ -294,8 +296,8 @@ def test_smoother_is_the_conditional_of_a_multivariate_normal_on_ou(noise):
         gain = np.linalg.solve(covariance[np.ix_(rows, rows)] + noise**2 * np.eye(len(rows)), covariance[rows]).T
         dense_mean = mean + gain @ (np.asarray(data.values)[rows, 0] - mean[rows])
         dense_variance = np.diag(covariance - gain @ covariance[rows])
-        cloud, rest = after_first(data, jnp.array([noise**2]))
-        found = run_smoother(run_filter(ou_drift, jnp.full((1, 1), 0.25), jnp.array([noise**2]), cloud, rest, 2))
+        first, rest = given_first_row(data, jnp.array([noise**2]))
+        found = run_smoother(run_filter(ou_drift, jnp.full((1, 1), 0.25), jnp.array([noise**2]), first, rest, 2))
         np.testing.assert_allclose(found.mean[:, 0], dense_mean, atol=1e-8)
         np.testing.assert_allclose(found.covariance[:, 0, 0], dense_variance, atol=1e-8)
 
@@ -303,14 +305,14 @@ def test_smoother_is_the_conditional_of_a_multivariate_normal_on_ou(noise):
 def test_smoother_equals_rauch_tung_striebel_on_two_states():
     A, Q = jnp.array([[-0.5, 1.0], [-1.0, -0.3]]), jnp.array([[0.2, 0.05], [0.05, 0.1]])
     data, variance = series(4, states=2, missing=0.3), jnp.array([0.1, 0.2])
-    cloud, rest = after_first(data, variance)
-    filtered = run_filter(lambda t, x: A @ x, Q, variance, cloud, rest, 2)
-    found = run_smoother(filtered)
-    m, P = (np.array(a) for a in filtered.cloud)
+    first, rest = given_first_row(data, variance)
+    done = run_filter(lambda t, x: A @ x, Q, variance, first, rest, 2)
+    found = run_smoother(done)
+    m, P = (np.array(a) for a in done.last)
     for i in reversed(range(len(m) - 1)):
-        F = np.asarray(filtered.transition)[i + 1]
+        F = np.asarray(done.F)[i + 1]
         _, _, spread = affine(A, jnp.zeros(2), Q, data.times[i + 1] - data.times[i])
-        ahead = F @ filtered.cloud.covariance[i] @ F.T + spread
+        ahead = F @ done.last.covariance[i] @ F.T + spread
         gain = np.linalg.solve(ahead, F @ P[i]).T
         m[i] += gain @ (m[i + 1] - F @ m[i])
         P[i] += gain @ (P[i + 1] - ahead) @ gain.T
@@ -321,9 +323,9 @@ def test_smoother_equals_rauch_tung_striebel_on_two_states():
 def test_state_missing_in_the_first_row_starts_near_its_first_value():
     data = series(2, states=2)
     data = Observations(data.times, data.values, data.observed.at[:2, 1].set(False))
-    cloud, rest = after_first(data, jnp.array([0.1, 0.2]), spread=3.0)
-    np.testing.assert_array_equal(cloud.mean, [data.values[0, 0], data.values[2, 1]])
-    np.testing.assert_array_equal(cloud.covariance, np.diag([0.1, 9.0]))
+    first, rest = given_first_row(data, jnp.array([0.1, 0.2]), spread=3.0)
+    np.testing.assert_array_equal(first.mean, [data.values[0, 0], data.values[2, 1]])
+    np.testing.assert_array_equal(first.covariance, np.diag([0.1, 9.0]))
     assert not rest.observed[0].any()
     np.testing.assert_array_equal(rest.observed[1:], data.observed[1:])
 
@@ -335,9 +337,9 @@ def lv_innovations(x, data, steps):
     """Innovations of Lotka-Volterra as a function of (log θ, three entries of a root of Q, log σ²)."""
     G = jnp.zeros((2, 2)).at[jnp.tril_indices(2)].set(x[4:7])
     variance = jnp.exp(x[7:])
-    cloud, rest = after_first(data, variance)
+    first, rest = given_first_row(data, variance)
     drift = functools.partial(lotka_volterra, theta=tuple(jnp.exp(x[:4])))
-    return run_filter(drift, G @ G.T, variance, cloud, rest, steps).new
+    return run_filter(drift, G @ G.T, variance, first, rest, steps).innovations
 
 
 def lv_data():
@@ -391,9 +393,11 @@ def test_with_a_plain_number_of_steps_reverse_mode_agrees_with_forward_mode():
     data = series(1, regular=True)
 
     def value(x):
-        cloud, rest = after_first(data, x[1:] ** 2)
+        first, rest = given_first_row(data, x[1:] ** 2)
         return value_of(
-            run_filter(lambda t, y: x[0] * double_well(t, y), jnp.full((1, 1), 0.3), x[1:] ** 2, cloud, rest, 2).new
+            run_filter(
+                lambda t, y: x[0] * double_well(t, y), jnp.full((1, 1), 0.3), x[1:] ** 2, first, rest, 2
+            ).innovations
         )
 
     x = jnp.array([1.2, 0.3])
@@ -413,7 +417,7 @@ def test_curvature_is_the_expected_one():
     np.testing.assert_allclose(at.gradient, [-left.sum() / s, 0.5 * (4 / s - left @ left / s**2)], rtol=1e-12)
 
 
-def test_curved_through_a_map_has_the_second_derivative_of_the_composition():
+def test_a_reparameterised_value_has_the_second_derivative_of_the_composition():
     c, b = jnp.array([[2.0, 0.5], [0.5, 1.0]]), jnp.array([0.3, -0.4])
 
     def inner(x):
@@ -424,25 +428,25 @@ def test_curved_through_a_map_has_the_second_derivative_of_the_composition():
 
     x = jnp.array([0.7, -0.2])
     z = inner(x)
-    got = Curved(outer(z), c @ z + b, c).through(inner, x)
+    got = ValueGradHessian(outer(z), c @ z + b, c).reparameterise(inner, x)
     np.testing.assert_allclose(got.gradient, jax.grad(lambda x: outer(inner(x)))(x))
     np.testing.assert_allclose(got.curvature, jax.hessian(lambda x: outer(inner(x)))(x))
 
 
-def rosenbrock(x) -> Curved:
+def rosenbrock(x) -> ValueGradHessian:
     """A curved valley as a sum of squares, not finite beyond x_0 > 3."""
 
     def r(x):
         return jnp.stack([10 * (x[1] - x[0] ** 2), 1 - x[0]])
 
     J, value = jax.jacfwd(r)(x), r(x)
-    return Curved(jnp.where(x[0] > 3, jnp.nan, 0.5 * value @ value), value @ J, J.T @ J)
+    return ValueGradHessian(jnp.where(x[0] > 3, jnp.nan, 0.5 * value @ value), value @ J, J.T @ J)
 
 
-def test_score_finds_the_lowest_point_and_survives_what_is_not_finite():
+def test_the_search_finds_the_lowest_point_and_survives_what_is_not_finite():
     starts = jnp.array([[-1.2, 1.0], [2.9, -5.0], [0.0, 30.0]])
-    longest = jnp.array([5.0, 50.0])
-    each = jax.vmap(lambda x: score(rosenbrock, x[None], longest=longest, tolerance=1e-12))
+    max_step = jnp.array([5.0, 50.0])
+    each = jax.vmap(lambda x: levenberg_marquardt(rosenbrock, x[None], max_step=max_step, tolerance=1e-12))
     found = jax.jit(each)(starts)
     np.testing.assert_allclose(found.x, 1.0, atol=1e-5)
     assert found.converged.all()
@@ -452,14 +456,16 @@ def test_score_finds_the_lowest_point_and_survives_what_is_not_finite():
 def test_search_behind_one_that_is_done_is_given_up():
     """From afar the narrow valley of the second start takes longer than the patience with it."""
     starts = jnp.array([[1.0, 1.0], [-1.2, 1.0]])
-    found = jax.jit(lambda x: score(rosenbrock, x, longest=jnp.full(2, 0.05), iterations=200))(starts)
+    found = jax.jit(lambda x: levenberg_marquardt(rosenbrock, x, max_step=jnp.full(2, 0.05), iterations=200))(starts)
     assert found.steps[0] < found.steps[1] < 25
-    alone = jax.jit(lambda x: score(rosenbrock, x, longest=jnp.full(2, 0.05), iterations=200))(starts[1:])
+    alone = jax.jit(lambda x: levenberg_marquardt(rosenbrock, x, max_step=jnp.full(2, 0.05), iterations=200))(
+        starts[1:]
+    )
     assert alone.converged[0] and alone.steps[0] > 25
 
 
-def test_score_that_cannot_begin_says_so():
-    found = score(rosenbrock, jnp.array([[4.0, 1.0]]), longest=jnp.ones(2))
+def test_a_search_that_cannot_begin_says_so():
+    found = levenberg_marquardt(rosenbrock, jnp.array([[4.0, 1.0]]), max_step=jnp.ones(2))
     assert not found.converged[0]
     np.testing.assert_array_equal(found.x, [[4.0, 1.0]])
 
@@ -490,15 +496,15 @@ def test_increment_errors_add_up_the_drift_by_trapezoids(over):
     np.testing.assert_allclose(increment_errors(data.times, data.values, jnp.array(f), over), naive, atol=1e-12)
 
 
-def test_mismatch_has_the_gradient_of_its_value():
+def test_log_mean_square_has_the_gradient_of_its_value():
     e = jnp.array(np.random.default_rng(0).normal(size=(2, 9, 3)))
 
     def errors(x):
         return e * x[0] + jnp.sin(x[1]) * e**2
 
     x = jnp.array([0.4, 0.9])
-    at = mismatch(errors, x)
-    np.testing.assert_allclose(at.gradient, jax.grad(lambda x: mismatch(errors, x).value)(x), rtol=1e-8)
+    at = log_mean_square(errors, x)
+    np.testing.assert_allclose(at.gradient, jax.grad(lambda x: log_mean_square(errors, x).value)(x), rtol=1e-8)
     assert (jnp.linalg.eigvalsh(at.curvature) > 0).all()
 
 

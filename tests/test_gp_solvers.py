@@ -8,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sdefit.gp import Data, Dense, Hyper, get_kernel, kalman, solver_for, statespace
+from sdefit.gp import Dense, Hyper, get_kernel, solver_for, statespace
 from sdefit.gp.latent import row_normals
 from sdefit.gp.statespace import ORDER, StateSpace
+from sdefit.ssm import likelihood
+from sdefit.ssm.kalman import Observations
 
 SEEDS = [0, 1, 2]
 ROWS = 12
@@ -56,7 +58,7 @@ def problem(gaps, seed, states, missing=0.3, noise=0.1):
         G=jnp.asarray(G),
         rate=jnp.asarray(rng.uniform(0.2, 2.0)),
     )
-    return hyper, Data(jnp.asarray(times), jnp.asarray(values), jnp.asarray(observed))
+    return hyper, Observations(jnp.asarray(times), jnp.asarray(values), jnp.asarray(observed))
 
 
 # These programs run for microseconds: most of a test's time would be spent making them fast.
@@ -272,9 +274,9 @@ def test_matern_steps_are_those_of_its_differential_equation(kernel, where):
             column = flow(low + (high - low) * (x + 1) / 2)[:, -1]
             Q += density * w * (high - low) / 2 * np.outer(column, column)
     steps = steps_of(order)(jnp.asarray([gap]), jnp.asarray(scale), jnp.asarray(length))
-    np.testing.assert_allclose(steps.transition[0], flow(gap), rtol=1e-12, atol=1e-13 * np.max(np.abs(flow(gap))))
+    np.testing.assert_allclose(steps.F[0], flow(gap), rtol=1e-12, atol=1e-13 * np.max(np.abs(flow(gap))))
     size = np.sqrt(np.diagonal(Q))
-    np.testing.assert_allclose(steps.process[0] / np.outer(size, size), Q / np.outer(size, size), rtol=0, atol=1e-11)
+    np.testing.assert_allclose(steps.Q[0] / np.outer(size, size), Q / np.outer(size, size), rtol=0, atol=1e-11)
     stationary = np.asarray(statespace.matern_stationary(order, jnp.asarray(scale), jnp.asarray(length)))
     close(F @ stationary + stationary @ F.T, -np.diag([0.0] * (order - 1) + [density]), 1e-13)
 
@@ -307,21 +309,23 @@ def test_blocks_change_nothing(size, monkeypatch):
         space = StateSpace(JITTER, kernel="matern52")
 
         def by_values(hyper, y):
-            return space.log_evidence(hyper, Data(data.times, y, data.observed))
+            return space.log_evidence(hyper, Observations(data.times, y, data.observed))
 
         return quick(jax.value_and_grad(by_values, argnums=(0, 1)))(hyper, data.values)
 
     whole = evidence()
-    monkeypatch.setattr(kalman, "_BLOCK", size)
+    monkeypatch.setattr(likelihood, "_BLOCK", size)
     jax.tree.map(lambda got, expected: close(got, expected, 1e-12), evidence(), whole)
 
 
 def test_agree_when_almost_nothing_was_observed():
     hyper, data = problem(irregular, 0, 2)
     only = jnp.zeros_like(data.observed).at[5, 1].set(True)
-    assert_solvers_agree("matern52", hyper, Data(data.times, data.values, only))
-    assert_solvers_agree("matern52", hyper, Data(data.times, data.values, jnp.zeros_like(only)))
-    assert evidence_of(solvers("matern52")[1])(hyper, Data(data.times, data.values, jnp.zeros_like(only)))[0] == 0
+    assert_solvers_agree("matern52", hyper, Observations(data.times, data.values, only))
+    assert_solvers_agree("matern52", hyper, Observations(data.times, data.values, jnp.zeros_like(only)))
+    assert (
+        evidence_of(solvers("matern52")[1])(hyper, Observations(data.times, data.values, jnp.zeros_like(only)))[0] == 0
+    )
 
 
 @pytest.mark.parametrize("gaps", [irregular, short_gaps])
@@ -331,7 +335,7 @@ def test_agree_without_noise(gaps):
         hyper, data = problem(gaps, seed, 2, noise=0.0)
         # Data that the model could have made: otherwise the evidence itself is of size 1e6.
         smooth = jnp.sin(0.3 * data.times)[:, None] * jnp.ones((1, 2))
-        assert_solvers_agree("matern52", hyper, Data(data.times, smooth, data.observed), share=1e-6)
+        assert_solvers_agree("matern52", hyper, Observations(data.times, smooth, data.observed), share=1e-6)
 
 
 @pytest.mark.parametrize("rate", [1e-9, 1e-4, 1e3])
@@ -355,7 +359,7 @@ def test_the_clock_does_not_matter():
     for kernel in ORDER:
         hyper, data = problem(irregular, 2, 1)
         for shift in (2000.0, -2000.0):
-            moved = Data(data.times + shift, data.values, data.observed)
+            moved = Observations(data.times + shift, data.values, data.observed)
             for solver in solvers(kernel):
                 close(evidence_of(solver)(hyper, moved)[0], evidence_of(solver)(hyper, data)[0], 1e-9)
 
@@ -363,7 +367,7 @@ def test_the_clock_does_not_matter():
 def padded(data, rows):
     """The series with more rows at its last time, nothing observed, and rubbish in the place of values."""
     states = data.values.shape[1]
-    return Data(
+    return Observations(
         jnp.concatenate([data.times, jnp.full(rows, data.times[-1])]),
         jnp.concatenate([data.values, jnp.full((rows, states), 3.0)]),
         jnp.concatenate([data.observed, jnp.zeros((rows, states), bool)]),
@@ -413,12 +417,12 @@ def exact_moments(dense, hyper, data):
 def _from_identity(space):
     def draws(hyper, data):
         given = space.condition(hyper, data)
-        n, cut = data.values.shape[0], given.frame.initial.shape[0]
+        n, cut = data.values.shape[0], given.initial.shape[0]
         width = cut + data.values.shape[1]
         columns = jnp.eye(n * width).reshape(n, width, n * width)
         columns = jnp.concatenate([jnp.zeros((n, width, 1)), columns], axis=2)
-        paths = kalman.draw(given.frame, given.steps, given.done, given.values, columns[:, :cut], columns[:, cut:])
-        return statespace._split(paths.transpose(2, 0, 1), given.per)
+        made = given.draw_from(columns[:, :cut], columns[:, cut:])
+        return made.z, made.dz, made.o
 
     return quick(draws)
 
@@ -458,7 +462,7 @@ def test_drawn_moments(which):
 def test_dense_draws_of_smooth_kernels_are_finite(kernel):
     """Almost without noise, and of a large scale: the posterior is what rounding leaves of a much larger prior."""
     dense, times, one = Dense(JITTER, kernel=get_kernel(kernel)), jnp.arange(80.0), jnp.ones(1)
-    data = Data(times, jnp.sin(times / 8)[:, None], jnp.ones((80, 1), bool))
+    data = Observations(times, jnp.sin(times / 8)[:, None], jnp.ones((80, 1), bool))
     for length in (3.0, 20.0, 100.0):
         for noise, G in ((1e-4, 0.0), (1e-4, 1e-4), (0.1, 0.0)):
             hyper = Hyper(20 * one, length * one, one, noise * one, jnp.full((1, 1), G), jnp.asarray(1 / length))
@@ -491,7 +495,7 @@ def test_state_space_at_two_thousand_times():
     rng = np.random.default_rng(0)
     times = np.cumsum(rng.exponential(size=2000))
     values = np.sin(times / 5)[:, None] + 0.1 * rng.normal(size=(2000, 1))
-    data = Data(jnp.asarray(times), jnp.asarray(values), jnp.ones((2000, 1), bool))
+    data = Observations(jnp.asarray(times), jnp.asarray(values), jnp.ones((2000, 1), bool))
     one = jnp.ones(1)
     hyper = Hyper(one, 5 * one, one, 0.1 * one, 0.05 * jnp.ones((1, 1)), jnp.asarray(0.2))
     space = solvers("matern52")[1]

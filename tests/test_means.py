@@ -126,9 +126,9 @@ def test_a_linear_drift_gets_linear_least_squares(seed):
     solve = quick(lambda X, y, begin: means.match_means(lambda u: X @ u - y, begin))
     found = solve(jnp.asarray(X), jnp.asarray(y), jnp.asarray(rng.normal(size=(2, 3))))
     theta, squares = np.linalg.lstsq(X, y, rcond=None)[:2]
-    np.testing.assert_allclose(found.u, theta, rtol=1e-7)
-    np.testing.assert_allclose(found.mean_square, squares[0] / 25, rtol=1e-9)
-    np.testing.assert_allclose(found.curvature, X.T @ X / 25, rtol=1e-9)
+    np.testing.assert_allclose(found.x, theta, rtol=1e-7)
+    np.testing.assert_allclose(found.at.value, 0.5 * 25 * np.log(squares[0] / 25), rtol=1e-9)
+    np.testing.assert_allclose(found.at.curvature, 25 * X.T @ X / squares[0], rtol=1e-9)
 
 
 def test_a_nonlinear_drift_is_found_from_far():
@@ -142,8 +142,8 @@ def test_a_nonlinear_drift_is_found_from_far():
 
     begin = jnp.asarray([[0.0, 0.0, 0.0], [-3.0, 2.0, 2.0], [np.nan, 0.0, 0.0]])
     found = quick(lambda begin: means.match_means(lambda u: curve(u) - curve(jnp.asarray(truth)), begin))(begin)
-    np.testing.assert_allclose(found.u, truth, rtol=1e-6)
-    assert float(found.mean_square) < 1e-15
+    np.testing.assert_allclose(found.x, truth, rtol=1e-6)
+    assert found.at.value < 0.5 * 40 * np.log(1e-15)
 
 
 def test_steps_into_places_that_are_not_finite_are_refused():
@@ -153,7 +153,7 @@ def test_steps_into_places_that_are_not_finite_are_refused():
         return jnp.sqrt(u) - jnp.asarray([0.1])
 
     found = means.match_means(residual, jnp.asarray([[9.0]]))
-    np.testing.assert_allclose(found.u, [0.01], rtol=1e-6)
+    np.testing.assert_allclose(found.x, [0.01], rtol=1e-6)
 
 
 # --- scales after matching -------------------------------------------------------------------------------------

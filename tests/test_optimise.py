@@ -58,7 +58,7 @@ def test_rosenbrock(start):
 
 def test_the_inverse_hessian_is_that_of_the_function():
     fn, _, hessian = quadratic(0, 2)
-    found = minimise(fn, jnp.asarray([4.0, -3.0]), longest=1e3)
+    found = minimise(fn, jnp.asarray([4.0, -3.0]), max_step=1e3)
     np.testing.assert_allclose(found.inverse_hessian, np.linalg.inv(hessian), rtol=1e-2, atol=1e-2)
 
 
@@ -82,7 +82,7 @@ def test_a_finite_value_with_a_broken_gradient_is_refused():
         x = primals[0][0]
         return fn(primals[0]), jnp.where(x > 0, 2 * (x - 0.5), jnp.nan) * tangents[0][0]
 
-    found = minimise(fn, jnp.asarray([1.2]), longest=10.0)
+    found = minimise(fn, jnp.asarray([1.2]), max_step=10.0)
     assert found.converged
     np.testing.assert_allclose(found.x, 0.5, atol=1e-6)
 
@@ -171,5 +171,5 @@ def test_converges_whatever_the_size_of_the_value(size):
 
 
 def test_no_step_is_longer_than_allowed():
-    found = minimise(lambda x: (x[0] - 100.0) ** 2, jnp.asarray([0.0]), iterations=3, longest=2.0)
+    found = minimise(lambda x: (x[0] - 100.0) ** 2, jnp.asarray([0.0]), iterations=3, max_step=2.0)
     assert 0 < found.x[0] <= 6.0

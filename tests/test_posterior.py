@@ -17,6 +17,7 @@ from sdefit.methods._coordinates import Coordinates
 from sdefit.methods._likelihood import Likelihood
 from sdefit.methods.esgf import ESGF
 from sdefit.methods.moments import Moments
+from sdefit.ssm.kalman import Observations
 from sdefit.uncertainty.importance import _Target, possible
 
 
@@ -76,7 +77,7 @@ def test_importance_gives_the_posterior_too(drawn):
     with jax.enable_x64(True):
         pool, estimate = jax.tree.map(jnp.asarray, (pool, found.estimate))
         draws = jax.jit(lambda key: possible(found.model, found.method, pool, estimate, 4000, key))(jax.random.key(5))
-        levels = gp.noise_levels(gp.Data(pool.times, pool.values, pool.observed))
+        levels = gp.noise_levels(Observations(pool.times, pool.values, pool.observed))
     theta, G, noise = (np.asarray(a) for a in draws)
     G = G * np.asarray(pool.scale)[0] / np.sqrt(np.asarray(pool.time_scale))
     assert (noise == noise[0]).all()

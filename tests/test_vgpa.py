@@ -11,14 +11,15 @@ from sdefit.data.series import Series
 from sdefit.dynamics import systems
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
-from sdefit.filtering.gaussian import Cloud, Observations, after_first
-from sdefit.filtering.grid import grid_log_likelihood
-from sdefit.filtering.starts import filled
-from sdefit.filtering.variational import Sites, bound_and_innovations, infer, moments, quadrature, refine, steps_of
+from sdefit.inference.increments import filled
 from sdefit.methods import _driver
 from sdefit.methods._coordinates import Coordinates
 from sdefit.methods.vgpa import VGPA, _Bound
 from sdefit.result import Code, Estimate
+from sdefit.ssm.filter import given_first_row
+from sdefit.ssm.grid import grid_log_likelihood
+from sdefit.ssm.kalman import Gaussian, Observations
+from sdefit.ssm.variational import Sites, bound_and_innovations, infer, moments, quadrature, refine, steps_of
 
 KEY = jax.random.key(0)
 OU = systems.ornstein_uhlenbeck()
@@ -47,7 +48,7 @@ def run(model, pool, method, start=None):
 
 def on_grid(drift, Q, noise, data, substeps):
     """All that `infer` takes, for data on rows."""
-    first, rest = after_first(data, noise)
+    first, rest = given_first_row(data, noise)
     fine = refine(data, substeps)
     guide = filled(fine.times, fine.values, fine.observed)
     return drift, steps_of(drift, Q, fine.times, guide), noise, first, refine(rest, substeps), guide
@@ -109,9 +110,9 @@ def test_moments_are_those_of_the_dense_inverse():
     covariance = np.linalg.inv(dense)
     blocks = covariance.reshape(nodes, size, nodes, size)
     found = moments(Sites(jnp.array(linear), jnp.array(diagonal), jnp.array(below)))
-    np.testing.assert_allclose(found.cloud.mean.ravel(), covariance @ linear.ravel(), atol=1e-12)
+    np.testing.assert_allclose(found.nodes.mean.ravel(), covariance @ linear.ravel(), atol=1e-12)
     for i in range(nodes):
-        np.testing.assert_allclose(found.cloud.covariance[i], blocks[i, :, i], atol=1e-12)
+        np.testing.assert_allclose(found.nodes.covariance[i], blocks[i, :, i], atol=1e-12)
     for i in range(nodes - 1):
         np.testing.assert_allclose(found.cross[i], blocks[i + 1, :, i], atol=1e-12)
     entropy = 0.5 * np.linalg.slogdet(2 * np.pi * np.e * covariance)[1]
@@ -136,8 +137,8 @@ def test_linear_equation_gives_the_kalman_smoother_and_the_likelihood():
     found = jax.jit(lambda data: infer(*on_grid(drift, Q, variance, data, substeps)))(data)
     mean, covariance, exact = kalman(A, b, G, noise, t, y, observed)
     assert found.settled and found.sweeps == 2
-    np.testing.assert_allclose(found.path.cloud.mean[::substeps], mean, atol=1e-7)
-    np.testing.assert_allclose(found.path.cloud.covariance[::substeps], covariance, atol=1e-7)
+    np.testing.assert_allclose(found.path.nodes.mean[::substeps], mean, atol=1e-7)
+    np.testing.assert_allclose(found.path.nodes.covariance[::substeps], covariance, atol=1e-7)
     np.testing.assert_allclose(found.bound, exact, atol=1e-6)
 
 
@@ -179,7 +180,7 @@ def test_bound_is_below_the_likelihood_and_close(well):
 def test_bound_is_the_mean_over_draws_of_q(well):
     _, (_, steps, noise, first, data, _), found, _ = well
     path, rng, draws = found.path, np.random.default_rng(0), 20000
-    mean, variance = np.asarray(path.cloud.mean)[:, 0], np.asarray(path.cloud.covariance)[:, 0, 0]
+    mean, variance = np.asarray(path.nodes.mean)[:, 0], np.asarray(path.nodes.covariance)[:, 0, 0]
     x = np.empty((draws, mean.size))
     x[:, 0] = mean[0] + np.sqrt(variance[0]) * rng.normal(size=draws)
     for i, cross in enumerate(np.asarray(path.cross)[:, 0, 0]):
@@ -201,20 +202,20 @@ def test_bound_is_the_mean_over_draws_of_q(well):
 def test_no_other_chain_nearby_has_a_higher_bound(well):
     _, given, found, _ = well
     rng = np.random.default_rng(1)
-    cloud = found.path.cloud
-    lower = jnp.linalg.cholesky(cloud.covariance)
+    nodes = found.path.nodes
+    lower = jnp.linalg.cholesky(nodes.covariance)
     drift, steps, noise, first, data, _ = given
     bound = jax.jit(lambda path: bound_and_innovations(drift, steps, noise, first, data, path)[0])
     np.testing.assert_allclose(bound(found.path), found.bound, atol=1e-9)
     for _ in range(10):
-        move = lower[:, :, 0] * rng.normal(size=cloud.mean.shape) * 0.03
-        other = found.path._replace(cloud=Cloud(cloud.mean + move, cloud.covariance))
+        move = lower[:, :, 0] * rng.normal(size=nodes.mean.shape) * 0.03
+        other = found.path._replace(nodes=Gaussian(nodes.mean + move, nodes.covariance))
         assert bound(other) < found.bound
     # All of q a little wider or narrower: entropy and covariances change together.
     for share in (0.97, 1.03):
-        wide = Cloud(cloud.mean, share * cloud.covariance)
-        entropy = found.path.entropy + 0.5 * cloud.mean.size * np.log(share)
-        assert bound(found.path._replace(cloud=wide, cross=share * found.path.cross, entropy=entropy)) < found.bound
+        wide = Gaussian(nodes.mean, share * nodes.covariance)
+        entropy = found.path.entropy + 0.5 * nodes.mean.size * np.log(share)
+        assert bound(found.path._replace(nodes=wide, cross=share * found.path.cross, entropy=entropy)) < found.bound
 
 
 # --- the method ------------------------------------------------------------------------------------------------

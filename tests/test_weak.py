@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import scipy
 
-from sdefit.gp import Data, weak
+from sdefit.matching import weak_form
+from sdefit.ssm.kalman import Observations
 
 SEEDS = [0, 1, 2]
 CENTER, WIDTH = np.array([0.2, -0.4, 0.0]), np.array([3.0, 2.0, 5.0])
@@ -62,14 +63,16 @@ def answering(path):
 
 def reml(link, G, variance, share=0.0, theta=THETA):
     """The likelihood of G and σ², of which a share is about θ."""
-    return weak.log_likelihood(link, G, variance, jnp.asarray((theta - CENTER) / WIDTH), jnp.asarray(share))
+    return weak_form.log_marginal_likelihood(
+        link, G, variance, jnp.asarray((theta - CENTER) / WIDTH), jnp.asarray(share)
+    )
 
 
 @quick
 def fitted(times, values, observed, path, G, variance, feedback):
     theta, center, width = (jnp.asarray(a) for a in (THETA, CENTER, WIDTH))
-    link = weak.chain(drift, Data(times, values, observed), path, theta, center, width, feedback)
-    return reml(link, G, variance), weak.solve(link, G, variance, center, width)
+    link = weak_form.linearise(drift, Observations(times, values, observed), path, theta, center, width, feedback)
+    return reml(link, G, variance), weak_form.solve(link, G, variance, center, width)
 
 
 def fit(p, feedback):
@@ -186,9 +189,9 @@ def test_a_wide_prior_leaves_generalised_least_squares():
 
     @quick
     def solve(values, path, width):
-        rows = Data(jnp.asarray(p.times), values, jnp.asarray(p.observed))
-        link = weak.chain(drift, rows, path, jnp.asarray(THETA), jnp.asarray(CENTER), width, still(path))
-        return weak.solve(link, jnp.asarray(p.G), jnp.asarray(p.variance), jnp.asarray(CENTER), width).theta
+        rows = Observations(jnp.asarray(p.times), values, jnp.asarray(p.observed))
+        link = weak_form.linearise(drift, rows, path, jnp.asarray(THETA), jnp.asarray(CENTER), width, still(path))
+        return weak_form.solve(link, jnp.asarray(p.G), jnp.asarray(p.variance), jnp.asarray(CENTER), width).theta
 
     found = solve(jnp.asarray(p.values), jnp.asarray(p.path), jnp.asarray(1e4 * WIDTH))
     np.testing.assert_allclose(found, CENTER + bare, rtol=1e-5)
@@ -203,10 +206,10 @@ def test_rows_in_between_may_be_taken_out(feedback):
     @quick
     def slopes(times, values, observed, path, G, variance, feedback):
         theta, center, width = (jnp.asarray(a) for a in (THETA, CENTER, WIDTH))
-        link = weak.chain(drift, Data(times, values, observed), path, theta, center, width, feedback)
+        link = weak_form.linearise(drift, Observations(times, values, observed), path, theta, center, width, feedback)
 
         def both(G, variance):
-            short = weak.without_midpoints(link)
+            short = weak_form.skip_midpoints(link)
             return reml(link, G, variance, 0.3), reml(short, G, variance, 0.3)
 
         return both(G, variance), jax.jacrev(both, argnums=(0, 1))(G, variance)
@@ -228,9 +231,9 @@ def test_derivatives_are_those_of_the_dense_model(seed, feedback, share):
     @quick
     def slopes(times, values, observed, path, G, variance, feedback):
         theta, center, width = (jnp.asarray(a) for a in (THETA, CENTER, WIDTH))
-        link = weak.chain(drift, Data(times, values, observed), path, theta, center, width, feedback)
+        link = weak_form.linearise(drift, Observations(times, values, observed), path, theta, center, width, feedback)
         value, slopes = jax.value_and_grad(reml, argnums=(1, 2))(link, G, variance, share)
-        return value, slopes, weak.log_likelihood_at_center(link, G, variance)
+        return value, slopes, weak_form.log_likelihood_at_center(link, G, variance)
 
     parts = p.times, p.values, p.observed, p.path, p.G, p.variance, feedback(jnp.asarray(p.path))
     value, of_value, at_center = slopes(*(jnp.asarray(a) for a in parts))
@@ -270,7 +273,9 @@ def test_rows_in_between_tell_what_the_path_does_there():
     @quick
     def likelihood(times, values, observed, path):
         theta, center, width = (jnp.asarray(a) for a in (THETA, CENTER, WIDTH))
-        link = weak.chain(linear_drift, Data(times, values, observed), path, theta, center, width, still(path))
+        link = weak_form.linearise(
+            linear_drift, Observations(times, values, observed), path, theta, center, width, still(path)
+        )
         return reml(link, jnp.asarray(p.G), jnp.asarray(p.variance))
 
     few = likelihood(*(jnp.asarray(a) for a in (p.times, p.values, p.observed, straight[:, ::2])))
@@ -298,14 +303,16 @@ def test_the_divergence_leads_from_stratonovich_to_ito(seed):
     for n in range(N):
         x[n + 1] = np.exp(-a * h) * x[n] + g * np.sqrt((1 - np.exp(-2 * a * h)) / (2 * a)) * rng.normal()
     x = x[None, :, None]
-    rows = Data(jnp.arange(N + 1)[None] * h, jnp.asarray(x), jnp.ones(x.shape, bool))
+    rows = Observations(jnp.arange(N + 1)[None] * h, jnp.asarray(x), jnp.ones(x.shape, bool))
     zero, wide = jnp.zeros(1), jnp.full(1, 1e3)
 
     @quick
     def solve(rows, path):
-        link = weak.chain(lambda x, theta: -theta[0] * x, rows, path, zero + 0.3, zero, wide, still(path))
-        refit = weak.solve(link, jnp.full((1, 1), g), jnp.full(1, 1e-10), zero, wide)
-        move = weak.divergence_move(lambda theta: jnp.full((*path.shape, 1), -theta[0]), rows, zero + 0.3, refit)
+        link = weak_form.linearise(lambda x, theta: -theta[0] * x, rows, path, zero + 0.3, zero, wide, still(path))
+        refit = weak_form.solve(link, jnp.full((1, 1), g), jnp.full(1, 1e-10), zero, wide)
+        move = weak_form.onsager_machlup_correction(
+            lambda theta: jnp.full((*path.shape, 1), -theta[0]), rows, zero + 0.3, refit
+        )
         return refit.theta[0], refit.covariance[0, 0], move[0]
 
     theta, variance, move = (float(v) for v in solve(rows, jnp.asarray(x)))
@@ -323,13 +330,15 @@ def test_the_divergence_leads_from_stratonovich_to_ito(seed):
 def test_the_move_is_summed_over_series_and_turns_with_the_covariance():
     """For a(b − x), all resolved, the divergence is −a: ∫ over all series is −a times the total time, whatever b."""
     times = jnp.asarray([[0.0, 1.0, 2.5], [0.0, 3.0, 3.0]])
-    rows = Data(times, jnp.zeros((2, 3, 1)), jnp.ones((2, 3, 1), bool))
+    rows = Observations(times, jnp.zeros((2, 3, 1)), jnp.ones((2, 3, 1), bool))
     V = np.array([[0.3, -0.2], [-0.2, 0.9]])
     theta, path = jnp.asarray([0.5, 2.0]), jnp.zeros((2, 3, 1))
     for before, behind in [(0.5, 0.5), (0.0, 1.0), (0.1, 0.3)]:
         resolved = jnp.tile(jnp.asarray([before, behind]), (2, 2, 1))[..., None, None]
-        found = weak.Refit(theta, jnp.asarray(V), path, jnp.zeros((2, 3, 1, 2)), path, resolved)
-        move = weak.divergence_move(lambda theta: jnp.full((2, 3, 1, 1), -1.0) * theta[0], rows, theta, found)
+        found = weak_form.WeakFormFit(theta, jnp.asarray(V), path, jnp.zeros((2, 3, 1, 2)), path, resolved)
+        move = weak_form.onsager_machlup_correction(
+            lambda theta: jnp.full((2, 3, 1, 1), -1.0) * theta[0], rows, theta, found
+        )
         np.testing.assert_allclose(move, 0.5 * (before + behind) * 5.5 * V[:, 0], rtol=1e-12)
 
 
@@ -380,7 +389,7 @@ class Turning:
 
     @property
     def rows(self):
-        return Data(*(jnp.asarray(a)[None] for a in (self.times, self.values, self.observed)))
+        return Observations(*(jnp.asarray(a)[None] for a in (self.times, self.values, self.observed)))
 
     def refit(self, moved):
         """θ where passes of the weak form come to rest, with all of the divergence term or none."""
@@ -388,13 +397,13 @@ class Turning:
         center, width = jnp.zeros(3), jnp.full(3, 1e3)
 
         def along(path, theta):
-            link = weak.chain(self.drift, rows, path, theta, center, width, self.feedback(theta))
-            return weak.solve(link, G, variance, center, width)
+            link = weak_form.linearise(self.drift, rows, path, theta, center, width, self.feedback(theta))
+            return weak_form.solve(link, G, variance, center, width)
 
         def one(carry, _):
             theta, path = carry
             found = along(path, theta)
-            moved_to = found.theta + moved * weak.divergence_move(self.feedback, rows, theta, found)
+            moved_to = found.theta + moved * weak_form.onsager_machlup_correction(self.feedback, rows, theta, found)
             theta = 0.5 * (theta + moved_to)  # whole steps may go to and fro
             return (theta, found.path_at(theta)), found.covariance
 
@@ -428,8 +437,8 @@ def test_the_likelihood_of_one_parameter_vector_is_exact_for_a_linear_drift(seed
 
     @quick
     def likelihood(theta):
-        link = weak.chain(p.drift, p.rows, path, theta, theta, jnp.ones(3), p.feedback(theta))
-        return weak.log_likelihood_at_center(link, jnp.asarray(p.G), jnp.asarray(p.variance))
+        link = weak_form.linearise(p.drift, p.rows, path, theta, theta, jnp.ones(3), p.feedback(theta))
+        return weak_form.log_likelihood_at_center(link, jnp.asarray(p.G), jnp.asarray(p.variance))
 
     here, there = p.theta, 0.5 * p.theta
     found = float(likelihood(jnp.asarray(here)) - likelihood(jnp.asarray(there)))
@@ -438,10 +447,10 @@ def test_the_likelihood_of_one_parameter_vector_is_exact_for_a_linear_drift(seed
     assert found == pytest.approx(exact, abs=0.02)
 
 
-def spans(*lengths: float) -> Data:
+def spans(*lengths: float) -> Observations:
     """Series observed over these lengths of time, from different beginnings."""
     times = jnp.asarray([[2.0 * i, 2.0 * i + 0.3 * T, 2.0 * i + T, 2.0 * i + T] for i, T in enumerate(lengths)])
-    return Data(times, jnp.zeros((len(lengths), 4, 1)), jnp.ones((len(lengths), 4, 1), bool))
+    return Observations(times, jnp.zeros((len(lengths), 4, 1)), jnp.ones((len(lengths), 4, 1), bool))
 
 
 @pytest.mark.parametrize(
@@ -462,7 +471,7 @@ def test_the_share_of_the_move(rows, least):
     for rho, share in [(0.0, 0.0), (1.0, 0.0), (4.0, 1 - 2 / 16), (30.0, 1 - 2 / 900)]:
         move = rho / length * direction
         unit = np.array([60.0, 1e-3])
-        found = weak.divergence_share(jnp.asarray(move), jnp.asarray(V), rows)
+        found = weak_form.shrinkage(jnp.asarray(move), jnp.asarray(V), rows)
         assert float(found) == pytest.approx(max(share, least), rel=1e-9)
-        scaled = weak.divergence_share(jnp.asarray(unit * move), jnp.asarray(unit[:, None] * V * unit[None, :]), rows)
+        scaled = weak_form.shrinkage(jnp.asarray(unit * move), jnp.asarray(unit[:, None] * V * unit[None, :]), rows)
         assert float(scaled) == pytest.approx(max(share, least), rel=1e-9)

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 from sdefit._types import Array, Bool, Float
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
-from sdefit.filtering.moments import value_and_slope
 from sdefit.methods import _driver
 from sdefit.methods._base import Method
 from sdefit.methods._coordinates import Point
 from sdefit.methods._likelihood import filter_pool, step_counts
 from sdefit.result import Estimate
+from sdefit.ssm.moments import value_and_slope
 
 
 class Residuals(eqx.Module):
@@ -42,11 +42,11 @@ def _residuals(model: SDE, method: Method, pool: Pool, theta, G, noise, first) -
     del method
     point = Point(theta, G @ G.T, noise**2 + 1e-14, first)
     steps = 2 * step_counts(model, pool, theta[None])
-    _, filtered = filter_pool(model, pool, point, steps, "cubature")
+    _, done = filter_pool(model, pool, point, steps, "cubature")
     seen = _predicted(model, pool)
-    error = jnp.where(seen, filtered.new.error, jnp.nan)
-    spread = jnp.where(seen, jnp.sqrt(filtered.new.variance), jnp.nan)
-    before = jnp.roll(filtered.cloud.mean, 1, axis=1)
+    error = jnp.where(seen, done.innovations.error, jnp.nan)
+    spread = jnp.where(seen, jnp.sqrt(done.innovations.variance), jnp.nan)
+    before = jnp.roll(done.last.mean, 1, axis=1)
     gap = jnp.diff(pool.times, axis=1, prepend=pool.times[:, :1])
     drift, slope = _along(model, pool, theta, before)
     steepness = jnp.linalg.norm(slope, axis=(-2, -1)) * gap

@@ -10,7 +10,6 @@ from sdefit.gp.evidence import noise_levels as noise_levels
 from sdefit.gp.kernels import KERNELS as KERNELS
 from sdefit.gp.kernels import get_kernel as get_kernel
 from sdefit.gp.latent import Conditional as Conditional
-from sdefit.gp.latent import Data as Data
 from sdefit.gp.latent import Draws as Draws
 from sdefit.gp.latent import Hyper as Hyper
 from sdefit.gp.latent import Posterior as Posterior

@@ -11,7 +11,8 @@ import jax.scipy.linalg as jsl
 
 from sdefit._types import Array, Float, Scalar, Times
 from sdefit.gp.kernels import Kernel
-from sdefit.gp.latent import Conditional, Data, Draws, Hyper, Posterior, Solver, row_normals
+from sdefit.gp.latent import Conditional, Draws, Hyper, Posterior, Solver, row_normals
+from sdefit.ssm.kalman import Observations
 
 
 class _Joint(eqx.Module):
@@ -27,19 +28,19 @@ class Dense(Solver):
 
     kernel: Kernel = eqx.field(kw_only=True)
 
-    def log_evidence(self, hyper: Hyper, data: Data) -> Scalar:
+    def log_evidence(self, hyper: Hyper, data: Observations) -> Scalar:
         z, o = self._kernel_blocks(hyper, data.times)[0], _ou(hyper, data.times)
         cov, y = _observed_only(z + o, hyper, data, self.jitter)
         return log_normal(cov, y) + 0.5 * jnp.log(2 * jnp.pi) * jnp.sum(~data.observed)
 
-    def posterior(self, hyper: Hyper, data: Data) -> Posterior:
+    def posterior(self, hyper: Hyper, data: Observations) -> Posterior:
         mean, cov = self._conditional(hyper, data)
         z, dz, o = mean
         both = cov[0][0] + cov[2][2] + cov[0][2] + cov[2][0]
         std = jnp.sqrt(jnp.maximum(jnp.diagonal(both), 0.0)).reshape(z.shape[::-1]).T
         return Posterior(z, dz, o, z + o, std)
 
-    def condition(self, hyper: Hyper, data: Data) -> "DenseConditional":
+    def condition(self, hyper: Hyper, data: Observations) -> "DenseConditional":
         mean, cov = self._conditional(hyper, data)
         n, k = data.values.shape
         # Time by time: a row of padding comes last, and so leaves the draws of the rows before it as they are.
@@ -50,7 +51,7 @@ class Dense(Solver):
         root = jnp.linalg.cholesky(full + jnp.diag(1e-8 * jnp.diagonal(full) + 1e-12 * (prior + 1)))
         return DenseConditional(jnp.stack(mean), root)
 
-    def _conditional(self, hyper: Hyper, data: Data):
+    def _conditional(self, hyper: Hyper, data: Observations):
         joint = self._joint(hyper, data)
         cov, y = _observed_only(joint.yy, hyper, data, self.jitter)
         sy = jnp.where(data.observed.T.reshape(1, -1), joint.sy, 0.0)
@@ -62,7 +63,7 @@ class Dense(Solver):
         blocks = tuple(tuple(jnp.split(row, 3, axis=1)) for row in jnp.split(left, 3))
         return tuple(m.T for m in mean.reshape(3, k, n)), blocks
 
-    def _joint(self, hyper: Hyper, data: Data) -> _Joint:
+    def _joint(self, hyper: Hyper, data: Observations) -> _Joint:
         zz, dzz, zdz, dzdz = self._kernel_blocks(hyper, data.times)
         oo = _ou(hyper, data.times)
         none = jnp.zeros_like(zz)
@@ -96,7 +97,7 @@ def _ou(hyper: Hyper, times: Times) -> Float[Array, "all all"]:
     return jnp.kron(hyper.G @ hyper.G.T, omega)
 
 
-def _observed_only(cov, hyper: Hyper, data: Data, jitter: float):
+def _observed_only(cov, hyper: Hyper, data: Observations, jitter: float):
     seen = data.observed.T.reshape(-1)
     noise = jnp.repeat(hyper.noise**2 + jitter, data.times.shape[0])
     cov = jnp.where(seen[:, None] & seen[None, :], cov, 0.0) + jnp.diag(jnp.where(seen, noise, 1.0))

@@ -14,9 +14,10 @@ import numpy as np
 from sdefit._types import Array, Float, Scalar
 from sdefit.data import over_series
 from sdefit.dynamics.diffusion import DiffusionShape
-from sdefit.gp.latent import Data, Hyper, Solver
+from sdefit.gp.latent import Hyper, Solver
 from sdefit.linalg import diagonal
 from sdefit.optimise import Minimum, minimise
+from sdefit.ssm.kalman import Observations
 
 
 class Evidence(eqx.Module):
@@ -90,7 +91,9 @@ def singularity(G: Float[Array, "state state"]) -> Scalar:
     return jnp.where(jnp.all(G == 0), 0.0, -jnp.sum(jnp.log(share + 1e-12)))
 
 
-def fit_evidence(evidence: Evidence, data: Data, levels: tuple[Array, Array], starts: int, iterations: int) -> Minimum:
+def fit_evidence(
+    evidence: Evidence, data: Observations, levels: tuple[Array, Array], starts: int, iterations: int
+) -> Minimum:
     """The coordinates of highest evidence for one or several series (a leading axis), over several lengths.
 
     **Arguments**
@@ -111,7 +114,7 @@ def fit_evidence(evidence: Evidence, data: Data, levels: tuple[Array, Array], st
     return jax.tree.map(lambda a: a[best], found)
 
 
-def noise_levels(data: Data) -> tuple[Float[Array, "state"], Float[Array, "state"]]:
+def noise_levels(data: Observations) -> tuple[Float[Array, "state"], Float[Array, "state"]]:
     """log ‖G_k‖ and log σ_k at which diffusion and noise explain the roughness of the data in about equal parts.
 
     Roughness is how far an observation lies off the line between its neighbours: with gaps h₁, h₂ and
@@ -125,7 +128,7 @@ def noise_levels(data: Data) -> tuple[Float[Array, "state"], Float[Array, "state
     return 0.5 * jnp.log(level), 0.5 * jnp.log(level / 2)
 
 
-def _roughness(data: Data):
+def _roughness(data: Observations):
     """Sums over the observed triples of each state: squared roughness, and its weights in σ² and g²."""
 
     def one(values, observed):

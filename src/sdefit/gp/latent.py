@@ -10,7 +10,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from sdefit._types import Array, Bool, Float, Int, Key, Scalar
+from sdefit._types import Array, Float, Int, Key, Scalar
+from sdefit.ssm.kalman import Observations
 
 
 class Hyper(eqx.Module):
@@ -22,17 +23,6 @@ class Hyper(eqx.Module):
     noise: Float[Array, "state"]
     G: Float[Array, "state state"]
     rate: Scalar
-
-
-class Data(eqx.Module):
-    """Standardised data: times from the first, values, and which of them were observed.
-
-    A solver takes one series; functions of several take a leading axis.
-    """
-
-    times: Float[Array, "*series times"]
-    values: Float[Array, "*series times state"]
-    observed: Bool[Array, "*series times state"]
 
 
 class Posterior(eqx.Module):
@@ -67,18 +57,18 @@ class Solver(eqx.Module):
     jitter: float = 1e-6  # added to the noise variance; standardised units, so a part in 1e6 of the data's variance
 
     @abc.abstractmethod
-    def log_evidence(self, hyper: Hyper, data: Data) -> Scalar:
+    def log_evidence(self, hyper: Hyper, data: Observations) -> Scalar:
         """log p(y | φ, σ, G): equation (obs_marginals) of the paper."""
 
     @abc.abstractmethod
-    def posterior(self, hyper: Hyper, data: Data) -> Posterior:
+    def posterior(self, hyper: Hyper, data: Observations) -> Posterior:
         """Means and the spread of x given the data."""
 
     @abc.abstractmethod
-    def condition(self, hyper: Hyper, data: Data) -> Conditional:
+    def condition(self, hyper: Hyper, data: Observations) -> Conditional:
         """The path given the data: its factorisation is done once, for any number of draws."""
 
-    def draw(self, hyper: Hyper, data: Data, samples: int, key: Key) -> Draws:
+    def draw(self, hyper: Hyper, data: Observations, samples: int, key: Key) -> Draws:
         """Joint draws given the data."""
         return self.condition(hyper, data).draw(samples, key)
 

@@ -19,9 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from sdefit._types import Array, Float, Scalar, Times
-from sdefit.gp import kalman
-from sdefit.gp.kalman import Frame, Steps
-from sdefit.gp.latent import Conditional, Data, Draws, Hyper, Posterior, Solver, row_normals
+from sdefit.gp.latent import Conditional, Draws, Hyper, Posterior, Solver, row_normals
+from sdefit.ssm import kalman
+from sdefit.ssm.kalman import Observations, Sensors, Transitions
+from sdefit.ssm.likelihood import log_marginal_likelihood
 
 ORDER = {"matern52": 3, "matern32": 2}  # how many derivatives of z are carried, z itself included
 
@@ -34,24 +35,28 @@ class StateSpace(Solver):
 
     kernel: str = eqx.field(kw_only=True)
 
-    def log_evidence(self, hyper: Hyper, data: Data) -> Scalar:
-        frame, gaps = self._frame(hyper), _gaps(data.times)
-        return kalman.log_likelihood(self._steps, hyper, frame, gaps, data.values, data.observed)
+    def log_evidence(self, hyper: Hyper, data: Observations) -> Scalar:
+        initial, sensors = self._observed(hyper)
+        gaps = _gaps(data.times)
+        return log_marginal_likelihood(self._transitions, hyper, initial, sensors, gaps, data.values, data.observed)
 
-    def posterior(self, hyper: Hyper, data: Data) -> Posterior:
+    def posterior(self, hyper: Hyper, data: Observations) -> Posterior:
         given = self.condition(hyper, data)
-        smoothed = kalman.smooth(given.frame, given.steps, given.done)
-        z, dz, o = _split(smoothed.mean, given.per)
-        variance = jnp.einsum("kd,nde,ke->nk", given.frame.observe, smoothed.cov, given.frame.observe)
+        _, later = kalman.run_smoother(given.transitions.F, given.filtered, given.sensors)
+        mean, covariance = kalman.smoothed(given.filtered, later)
+        z, dz, o = _split(mean[..., 0], given.per)
+        variance = jnp.einsum("kd,nde,ke->nk", given.sensors.H, covariance, given.sensors.H)
         return Posterior(z, dz, o, z + o, jnp.sqrt(jnp.maximum(variance, 0.0)))
 
-    def condition(self, hyper: Hyper, data: Data) -> "StateSpaceConditional":
-        frame, steps = self._frame(hyper), self._steps(hyper, _gaps(data.times))
-        done = kalman.run_filter(frame, steps, data.values, data.observed)
-        return StateSpaceConditional(frame, steps, done, data.values, ORDER[self.kernel])
+    def condition(self, hyper: Hyper, data: Observations) -> "StateSpaceConditional":
+        initial, sensors = self._observed(hyper)
+        transitions = self._transitions(hyper, _gaps(data.times))
+        first = kalman.Gaussian(jnp.zeros_like(initial[:, :1]), initial)
+        _, filtered = kalman.run_filter(first, transitions, sensors, data.values[..., None], data.observed)
+        return StateSpaceConditional(initial, sensors, transitions, filtered, data.values, ORDER[self.kernel])
 
-    def _frame(self, hyper: Hyper) -> Frame:
-        """Stationary z, o = 0, and y = z + o + e."""
+    def _observed(self, hyper: Hyper) -> tuple[Float[Array, "dim dim"], Sensors]:
+        """The covariance of the first state (stationary z, o = 0), and y = z + o + e."""
         per, states = ORDER[self.kernel], hyper.scale.size
         stationary = jax.vmap(functools.partial(matern_stationary, per))(hyper.scale, hyper.length)
         o = jnp.zeros((1, states, states), hyper.G.dtype)
@@ -59,33 +64,39 @@ class StateSpace(Solver):
         rows[np.arange(states), per * np.arange(states)] = 1
         rows[np.arange(states), per * states + np.arange(states)] = 1
         initial = _stacked(stationary[:, None], o)[0]
-        return Frame(initial, jnp.asarray(rows, hyper.G.dtype), hyper.noise**2 + self.jitter)
+        return initial, Sensors(jnp.asarray(rows, hyper.G.dtype), hyper.noise**2 + self.jitter)
 
-    def _steps(self, hyper: Hyper, gaps: Times) -> Steps:
+    def _transitions(self, hyper: Hyper, gaps: Times) -> Transitions:
         per, states = ORDER[self.kernel], hyper.scale.size
         z = jax.vmap(functools.partial(matern_steps, per), in_axes=(None, 0, 0))(gaps, hyper.scale, hyper.length)
         decay = jnp.exp(-hyper.rate * gaps)
         share = -jnp.expm1(-2 * hyper.rate * gaps) / (2 * hyper.rate)
-        return Steps(
-            _stacked(z.transition, decay[:, None, None] * jnp.eye(states, dtype=gaps.dtype)[None]),
-            _stacked(z.process, share[:, None, None] * (hyper.G @ hyper.G.T)[None]),
+        return Transitions(
+            _stacked(z.F, decay[:, None, None] * jnp.eye(states, dtype=gaps.dtype)[None]),
+            _stacked(z.Q, share[:, None, None] * (hyper.G @ hyper.G.T)[None]),
         )
 
 
 class StateSpaceConditional(Conditional):
     """The linear model with its forward pass done."""
 
-    frame: Frame
-    steps: Steps
-    done: kalman.Filtered
+    initial: Float[Array, "dim dim"]
+    sensors: Sensors
+    transitions: Transitions
+    filtered: kalman.Filtered
     values: Float[Array, "times state"]
     per: int = eqx.field(static=True)
 
     def draw(self, samples: int, key) -> Draws:
         n, k = self.values.shape
-        noise = row_normals(key, n, (self.frame.initial.shape[0] + k, samples // 2), self.values.dtype)
+        noise = row_normals(key, n, (self.initial.shape[0] + k, samples // 2), self.values.dtype)
         noise = jnp.concatenate([noise, -noise], axis=-1)
-        paths = kalman.draw(self.frame, self.steps, self.done, self.values, noise[:, :-k], noise[:, -k:])
+        return self.draw_from(noise[:, :-k], noise[:, -k:])
+
+    def draw_from(self, state_noise: Array, observation_noise: Array) -> Draws:
+        """The draws that these standard normal numbers make."""
+        model = self.initial, self.transitions, self.sensors, self.filtered, self.values
+        paths = kalman.draw_posterior(*model, state_noise, observation_noise)
         return Draws(*_split(paths.transpose(2, 0, 1), self.per))
 
 
@@ -110,13 +121,13 @@ def _stacked(each: Float[Array, "state times per per"], last: Float[Array, "time
     return jnp.concatenate([top, jnp.concatenate([above.transpose(0, 2, 1), last], axis=2)], axis=1)
 
 
-def matern_steps(order: int, gaps: Times, scale: Scalar, length: Scalar) -> Steps:
+def matern_steps(order: int, gaps: Times, scale: Scalar, length: Scalar) -> Transitions:
     """Transition and process noise of a Matérn process and its derivatives over each gap."""
     turn, stretch = _units(order, scale, length)
     u = _lam(order, length) * gaps
     fading = jnp.exp(-u)
     transition = _combined([u**p * fading for p in range(order)], _unit(order).flow)
-    return Steps(turn[None] * transition, stretch[None] * _process(order, u))
+    return Transitions(turn[None] * transition, stretch[None] * _process(order, u))
 
 
 def matern_stationary(order: int, scale: Scalar, length: Scalar) -> Float[Array, "per per"]:

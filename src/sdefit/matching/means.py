@@ -3,27 +3,15 @@
 import math
 from collections.abc import Callable
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from sdefit._types import Array, Bool, Float, Int, Key, Scalar, Theta
+from sdefit._types import Array, Bool, Float, Key, Scalar, Theta
 from sdefit.dynamics.parameters import Bounds
-from sdefit.linalg import diagonal, log_volume, product, solve
-from sdefit.optimise import minimise
-
-_LITTLE = 1e-7  # share of the mean square residual that is next to nothing
-_PATIENCE = 20  # steps after which a search must not be behind one that is done
+from sdefit.linalg import diagonal, log_volume, solve
+from sdefit.optimise import SearchResult, ValueGradHessian, levenberg_marquardt, log_mean_square, minimise
 
 Residual = Callable[[Theta], Float[Array, "residuals"]]
-
-
-class Matched(eqx.Module):
-    """The best θ in unconstrained coordinates, and the curvature JᵀJ of the mean square residual there."""
-
-    u: Theta
-    curvature: Float[Array, "params params"]
-    mean_square: Scalar
 
 
 def natural_scales(slopes: Callable[[Theta], Float[Array, "rows params"]], size: Scalar, params: int) -> Theta:
@@ -47,7 +35,7 @@ def natural_scales(slopes: Callable[[Theta], Float[Array, "rows params"]], size:
         log_mean = jax.nn.logsumexp(lengths) - math.log(params)
         return 0.5 * params * log_mean - 0.5 * log_det + 0.5 * log_mean**2
 
-    return jnp.exp(minimise(loss, jnp.zeros(params), iterations=100, longest=4.0).x)
+    return jnp.exp(minimise(loss, jnp.zeros(params), iterations=100, max_step=4.0).x)
 
 
 def spread_starts(bounds: Bounds, scales: Theta, start: Theta, starts: int, key: Key) -> Float[Array, "starts params"]:
@@ -66,24 +54,18 @@ def spread_starts(bounds: Bounds, scales: Theta, start: Theta, starts: int, key:
     return u.at[0].set(jnp.where(jnp.isfinite(start), bounds.unconstrain(start), u[0]))
 
 
-def match_means(residual: Residual, starts: Float[Array, "starts params"], iterations: int = 80) -> Matched:
-    """The least-squares θ over all starts, by Levenberg-Marquardt; closed form in one step where f is linear.
+def match_means(residual: Residual, starts: Float[Array, "starts params"], iterations: int = 80) -> SearchResult:
+    """The least-squares θ over all starts, in unconstrained coordinates; in one step where f is linear in θ.
 
-    A search is done when two steps running bring next to nothing, and is given up when after some steps it is still
-    behind one that is done.
+    What is minimised is ½ n log of the mean square of n residuals, as if each were independent: its curvature is that
+    of a log-likelihood, and no unit is left in it.
     """
 
-    def advance(all_starts: _Here) -> _Here:
-        here = jax.vmap(lambda here: _look(residual, here))(all_starts)
-        best = jnp.min(jnp.where(here.quiet >= 2, here.square, jnp.inf))
-        behind = (here.steps >= _PATIENCE) & (here.square > best)
-        return eqx.tree_at(lambda h: h.quiet, here, jnp.where(behind, 2, here.quiet))
+    def fn(u: Theta) -> ValueGradHessian:
+        return log_mean_square(lambda u: residual(u)[:, None], u)
 
-    begin = jax.vmap(_begin)(starts)
-    found = jax.lax.while_loop(lambda h: jnp.any((h.quiet < 2) & (h.steps < iterations)), advance, begin)
-    best = jnp.argmin(jnp.where(jnp.isfinite(found.square), found.square, jnp.inf))
-    here = jax.tree.map(lambda a: a[best], found)
-    return Matched(here.u, here.hessian, here.square)
+    max_step = jnp.full(starts.shape[1], jnp.inf)
+    return levenberg_marquardt(fn, starts, max_step=max_step, iterations=iterations, tolerance=1e-9).best
 
 
 def standard_errors(curvature: Float[Array, "params params"]) -> Theta:
@@ -121,43 +103,3 @@ def _told(theta: Theta, std: Theta, bounds: Bounds, sure: float) -> tuple[Theta,
     """How far each parameter is off its bound (or off 0), and whether by so many standard errors."""
     away = jnp.abs(theta - bounds.edges)
     return away, away > sure * std
-
-
-class _Here(eqx.Module):
-    """A point with its mean square residual and that one's Gauss-Newton gradient and Hessian (each halved)."""
-
-    u: Float[Array, "*starts params"]
-    square: Float[Array, "*starts"]
-    gradient: Float[Array, "*starts params"]
-    hessian: Float[Array, "*starts params params"]
-    damping: Float[Array, "*starts"]
-    quiet: Int[Array, "*starts"]  # steps running that brought next to nothing
-    steps: Int[Array, "*starts"]
-
-
-def _begin(u: Theta) -> _Here:
-    """Before the first look the point is infinitely bad and the step is 0."""
-    P, none = u.size, jnp.array(0, jnp.int32)
-    return _Here(u, jnp.array(jnp.inf), jnp.zeros(P), jnp.eye(P), jnp.array(1e-2), none, none)
-
-
-def _look(residual: Residual, here: _Here) -> _Here:
-    def twice(u):
-        r = residual(u)
-        return r, r
-
-    matrix = here.hessian + jnp.diag(here.damping * diagonal(here.hessian) + 1e-30)
-    u = here.u - solve(matrix, here.gradient[:, None])[:, 0]
-    slope, r = jax.jacfwd(twice, has_aux=True)(u)
-    square = jnp.mean(r**2)
-    good = square < here.square  # False for NaN
-    damping = jnp.clip(jnp.where(good, here.damping / 9, here.damping * 4), 1e-12, 1e12)
-    still = ~good & (here.damping > 1e8) | (here.square - square < _LITTLE * here.square) & good
-    quiet = jnp.where(still, here.quiet + 1, 0)
-    gradient, hessian = product(slope, r[:, None])[:, 0] / r.size, product(slope, slope) / r.size
-    new = _Here(u, square, gradient, hessian, damping, quiet, here.steps)
-    stay = eqx.tree_at(lambda h: (h.damping, h.quiet), here, (damping, quiet))
-    kept = jax.tree.map(lambda a, b: jnp.where(good, a, b), new, stay)
-    done = (here.quiet >= 2) & (here.steps > 0)
-    kept = eqx.tree_at(lambda h: h.steps, kept, here.steps + 1)
-    return jax.tree.map(lambda a, b: jnp.where(done, a, b), here, kept)

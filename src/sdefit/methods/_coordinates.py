@@ -15,9 +15,9 @@ import numpy as np
 from sdefit._types import Array, Float, Scalar, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
-from sdefit.filtering.scoring import Curved
 from sdefit.gp.evidence import noise_residuals, singularity
 from sdefit.linalg import dot, picked, placed, product
+from sdefit.optimise import ValueGradHessian
 
 Levels = tuple[Float[Array, "state"], Float[Array, "state"]]  # log ‖G_k‖ and log σ_k, as `gp.noise_levels` has them
 Expected = tuple[Theta, Theta]  # center and width of what θ is expected to be
@@ -55,7 +55,7 @@ class Coordinates:
         return len(self.model.free), scales, below, noise, series * K if self.model.diffusion == "none" else 0
 
     @property
-    def longest(self) -> Float[Array, "coordinates"]:
+    def max_step(self) -> Float[Array, "coordinates"]:
         """The longest step a search may take: unlimited where a coordinate has the user's own units."""
         ends = zip(self.model.bounds.lower, self.model.bounds.upper, strict=True)
         theta = [np.inf if np.isinf(a) and np.isinf(b) else 2.0 for a, b in ends]
@@ -110,7 +110,7 @@ class Coordinates:
 
     def prior(
         self, u: Float[Array, "coordinates"], spreads: "float | Levels", expected: "Expected | None" = None
-    ) -> Curved:
+    ) -> ValueGradHessian:
         """−log of the priors: the user's on θ, and one on the spreads that counts only where the data do not.
 
         The latter is a weight, of the log of each standard deviation, or the levels about which G and σ are expected.
@@ -121,25 +121,25 @@ class Coordinates:
         if all(self.model.params[name].prior is None for name in self.model.free):
             return own
         slope = jax.grad(self._minus_log_priors)
-        return own + Curved(self._minus_log_priors(u), slope(u), jax.jacfwd(slope)(u))
+        return own + ValueGradHessian(self._minus_log_priors(u), slope(u), jax.jacfwd(slope)(u))
 
-    def _off_zero(self, u: Float[Array, "coordinates"], weight: float) -> Curved:
+    def _off_zero(self, u: Float[Array, "coordinates"], weight: float) -> ValueGradHessian:
         """−`weight` times the log of each standard deviation."""
         on = np.repeat([False, True, False, True, False], self.sizes)
         size = jnp.where(on, jnp.abs(u) + 1e-30, 1.0)
         inverse = jnp.where(on, jnp.sign(u) / size, 0.0)
-        return Curved(-weight * jnp.sum(jnp.log(size)), -weight * inverse, weight * jnp.diag(inverse**2))
+        return ValueGradHessian(-weight * jnp.sum(jnp.log(size)), -weight * inverse, weight * jnp.diag(inverse**2))
 
-    def _near(self, u: Float[Array, "coordinates"], expected: Expected) -> Curved:
+    def _near(self, u: Float[Array, "coordinates"], expected: Expected) -> ValueGradHessian:
         """Normal priors on θ, in the user's units."""
         size, (center, width) = len(self.model.free), expected
         own = np.array([self.model.params[name].prior is None for name in self.model.free], bool)
         theta, slope = jax.jvp(self.model.bounds.constrain, (u[:size],), (jnp.ones(size),))
         away, slope = (jnp.where(own, a / width, 0.0) for a in (theta - center, slope))
         rest = (0, u.size - size)
-        return Curved(0.5 * jnp.sum(away**2), jnp.pad(away * slope, rest), jnp.diag(jnp.pad(slope**2, rest)))
+        return ValueGradHessian(0.5 * jnp.sum(away**2), jnp.pad(away * slope, rest), jnp.diag(jnp.pad(slope**2, rest)))
 
-    def _about(self, u: Float[Array, "coordinates"], levels: "Levels") -> Curved:
+    def _about(self, u: Float[Array, "coordinates"], levels: "Levels") -> ValueGradHessian:
         """The weak priors of the latent process on G and σ, with as much of their curvature as is never negative."""
 
         def residuals(u):
@@ -158,7 +158,7 @@ class Coordinates:
         # Only where there are entries below the diagonal can its own be too small beside them.
         slope, bent = jax.jacfwd(residuals)(u), np.repeat([False, self.sizes[2] > 0, False, False, False], self.sizes)
         bend = jnp.where(bent, 2 / (u**2 + 1e-30), 0.0)
-        return Curved(value(u), jax.grad(value)(u), product(slope, slope) + jnp.diag(bend))
+        return ValueGradHessian(value(u), jax.grad(value)(u), product(slope, slope) + jnp.diag(bend))
 
     def _G(self, scales, below) -> Float[Array, "state state"]:
         """G from its coordinates."""

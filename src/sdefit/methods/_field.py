@@ -14,14 +14,16 @@ from sdefit._types import Array, Float, Scalar
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.diffusion import even_scale
 from sdefit.dynamics.sde import SDE
-from sdefit.filtering.gaussian import Cloud, Filtered, Observations, after_first, update
-from sdefit.filtering.moments import small_cholesky
-from sdefit.filtering.scoring import Curved, Scored, negative_log_likelihood, score
-from sdefit.filtering.starts import filled, increment_errors, split
 from sdefit.gp.evidence import noise_levels
 from sdefit.gp.field import Field, field_on, simulate_window
+from sdefit.inference.increments import filled, increment_errors, split
 from sdefit.methods._coordinates import Coordinates
 from sdefit.methods._latent import data_of
+from sdefit.optimise import SearchResult, ValueGradHessian, levenberg_marquardt
+from sdefit.ssm.filter import FilterPass, given_first_row, update
+from sdefit.ssm.innovations import negative_log_likelihood
+from sdefit.ssm.kalman import Gaussian, Observations
+from sdefit.ssm.moments import small_cholesky
 
 _WINDOW = 1.25  # the longest window in mean spacings: a longer gap is several windows
 _MOST_WINDOWS = 200
@@ -37,7 +39,7 @@ class Learned(eqx.Module):
 
     length: Scalar
     scale: Float[Array, "state"]
-    fit: Scored
+    fit: SearchResult
     evidence: Scalar
 
 
@@ -73,7 +75,7 @@ class Problem(eqx.Module):
         point = self.where.point(natural[self.points.size :])
         return natural[: self.points.size].reshape(self.points.shape[::-1]).T, point.Q, point.variance
 
-    def filter(self, field: Field, v: Array, Q: Array, variance: Array) -> Filtered:
+    def filter(self, field: Field, v: Array, Q: Array, variance: Array) -> FilterPass:
         """The belief about x after each row of every series, by clouds of paths."""
         weights, G = field.weights(v), small_cholesky(Q)
 
@@ -82,15 +84,17 @@ class Problem(eqx.Module):
 
         return over_series(one)(self.pool.times, self.pool.values, self.pool.observed)
 
-    def loss(self, field: Field, scale: Array, lost: Array, u: Float[Array, "coordinates"]) -> Curved:
+    def loss(self, field: Field, scale: Array, lost: Array, u: Float[Array, "coordinates"]) -> ValueGradHessian:
         """−log posterior density, without its constant."""
 
         def new(natural):
-            return self.filter(field, *self.parts(natural)).new
+            return self.filter(field, *self.parts(natural)).innovations
 
-        return negative_log_likelihood(new, self.natural(u)).through(self.natural, u) + self._prior(scale, lost, u)
+        return negative_log_likelihood(new, self.natural(u)).reparameterise(self.natural, u) + self._prior(
+            scale, lost, u
+        )
 
-    def _prior(self, scale: Array, lost: Array, u: Float[Array, "coordinates"]) -> Curved:
+    def _prior(self, scale: Array, lost: Array, u: Float[Array, "coordinates"]) -> ValueGradHessian:
         """Normal in v; in the logarithms of G and σ wide around the roughness of the data, and `lost` added back.
 
         With v integrated out, the likelihood has −½ log det of its curvature in v, which is a number of `lost`
@@ -103,7 +107,9 @@ class Problem(eqx.Module):
         off, inverse = jnp.where(on, jnp.log(size) - level, 0.0) / width, jnp.where(on, jnp.sign(rest) / size, 0.0)
         value = 0.5 * jnp.sum(precision * v**2) + 0.5 * jnp.sum(off**2) - jnp.sum(lost * jnp.log(size))
         gradient = jnp.concatenate([precision * v, (off / width - lost) * inverse])
-        return Curved(value, gradient, jnp.diag(jnp.concatenate([precision, (width**-2 + lost) * inverse**2])))
+        return ValueGradHessian(
+            value, gradient, jnp.diag(jnp.concatenate([precision, (width**-2 + lost) * inverse**2]))
+        )
 
     def _levels(self) -> tuple[Array, Array, np.ndarray]:
         """Center and width of the priors on the logarithms of G's diagonal and σ, and which coordinates these are."""
@@ -144,7 +150,7 @@ class Problem(eqx.Module):
 
     def _rounds(self, field: Field, u, scale, lost, rounds: int, iterations: int) -> tuple[Learned, Array]:
         """The field of highest density, with its scale and the lost degrees of freedom found again after each round."""
-        longest = jnp.concatenate([jnp.full(self.points.size, jnp.inf), self.where.longest])
+        longest = jnp.concatenate([jnp.full(self.points.size, jnp.inf), self.where.max_step])
 
         def one(carry, _):
             u, scale, lost = carry
@@ -152,7 +158,7 @@ class Problem(eqx.Module):
             def fn(u):
                 return self.loss(field, scale, lost, u)
 
-            fit = score(fn, u[None], longest=longest, iterations=iterations, tolerance=1e-5)
+            fit = levenberg_marquardt(fn, u[None], max_step=longest, iterations=iterations, tolerance=1e-5)
             fit = jax.tree.map(lambda a: a[0], fit)
             then, more, evidence = self._hyper(fit, scale, lost)
             return (fit.x, then, more), Learned(field.length, scale, fit, evidence)
@@ -160,7 +166,7 @@ class Problem(eqx.Module):
         (_, _, lost), found = jax.lax.scan(one, (u, scale, lost), None, length=rounds)
         return jax.tree.map(lambda a: a[-1], found), lost
 
-    def _hyper(self, fit: Scored, scale: Array, lost: Array) -> tuple[Array, Array, Scalar]:
+    def _hyper(self, fit: SearchResult, scale: Array, lost: Array) -> tuple[Array, Array, Scalar]:
         """The next scale of the field, the degrees of freedom that G and σ lose to it, and the evidence (Laplace)."""
         (M, K), (_, Q, variance) = self.points.shape, self.parts(self.natural(fit.x))
         root = jnp.linalg.cholesky(fit.at.curvature[: M * K, : M * K])
@@ -178,13 +184,13 @@ class Problem(eqx.Module):
         return then, self._placed(of_G, used * (1 - share)), evidence
 
 
-def _filter(field: Field, weights, G, variance, data: Observations, noise) -> Filtered:
+def _filter(field: Field, weights, G, variance, data: Observations, noise) -> FilterPass:
     """One series: windows of paths from row to row."""
-    first, data = after_first(data, variance)
+    first, data = given_first_row(data, variance)
     gaps = jnp.diff(data.times, prepend=data.times[:1])
     counts = jnp.clip(jnp.ceil(gaps / _WINDOW), 0, _MOST_WINDOWS).astype(jnp.int32)
 
-    def row(cloud, inputs):
+    def row(last, inputs):
         gap, count, value, observed = inputs
         h = gap / ((noise.shape[0] - 1) * jnp.maximum(count, 1))
 
@@ -193,13 +199,12 @@ def _filter(field: Field, weights, G, variance, data: Observations, noise) -> Fi
             root = small_cholesky(covariance)
             end = simulate_window(field, weights, mean, root, G, h, noise)
             along = jax.scipy.linalg.solve_triangular(root.T, end.cross.T, lower=False).T
-            return Cloud(end.mean, end.covariance), along @ transition
+            return Gaussian(end.mean, end.covariance), along @ transition
 
-        # Begun as functions of the cloud and of G, as they go on: the loops are then traced once.
-        same = jnp.eye(cloud.mean.size) + 0.0 * cloud.covariance
-        cloud, transition = jax.lax.fori_loop(0, count, window, (cloud, same))
-        cloud, gains, new = update(cloud, value, observed, variance)
-        return cloud, Filtered(cloud, transition, gains, new)
+        # Begun as functions of the belief and of G, as they go on: the loops are then traced once.
+        same = jnp.eye(last.mean.size) + 0.0 * last.covariance
+        predicted, transition = jax.lax.fori_loop(0, count, window, (last, same))
+        return update(predicted, value, observed, variance, transition)
 
-    first = Cloud(first.mean + 0.0 * weights[0], first.covariance + 0.0 * G)
+    first = Gaussian(first.mean + 0.0 * weights[0], first.covariance + 0.0 * G)
     return jax.lax.scan(row, first, (gaps, counts, data.values, data.observed))[1]

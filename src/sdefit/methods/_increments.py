@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from sdefit._types import Array, Float, Int, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
-from sdefit.filtering.scoring import score
-from sdefit.filtering.starts import filled, increment_errors, mismatch, split
+from sdefit.inference.increments import filled, increment_errors, split
 from sdefit.matching import means
 from sdefit.methods._latent import local_scales, path_drift, rms, scales_of
+from sdefit.optimise import levenberg_marquardt, log_mean_square
 
 SPANS = (1, 3, 8)  # rows that an increment spans
 
@@ -42,22 +42,24 @@ class Increments(eqx.Module):
         """Standard deviations of diffusion and of observation noise that the drift at u leaves."""
         return split(self.errors(u, 1))
 
-    def agree(self, tries: Float[Array, "tries params"], longest: Float[Array, "params"]) -> Agreed:
+    def agree(self, tries: Float[Array, "tries params"], max_step: Float[Array, "params"]) -> Agreed:
         """The best agreement over each span, from several starts whose steps are at most so long."""
         P = tries.shape[1]
         if not P:
             return Agreed(jnp.zeros((len(SPANS), 0)), jnp.zeros((len(SPANS), 0, 0)))
 
         def match(span):
-            found = score(lambda u: mismatch(lambda u: self.errors(u, span), u), tries, longest=longest, iterations=40)
-            best = jnp.argmin(jnp.where(jnp.isfinite(found.at.value), found.at.value, jnp.inf))
-            return found.x[best], found.at.curvature[best]
+            def mismatch(u):
+                return log_mean_square(lambda u: self.errors(u, span), u)
+
+            best = levenberg_marquardt(mismatch, tries, max_step=max_step, iterations=40).best
+            return best.x, best.at.curvature
 
         return Agreed(*jax.vmap(match)(jnp.array(SPANS)))
 
-    def scales_near(self, u: Theta, longest: Float[Array, "params"]) -> Theta:
+    def scales_near(self, u: Theta, max_step: Float[Array, "params"]) -> Theta:
         """The `scales` where the best agreement is found from one start."""
-        return self.scales(self.agree(u[None], longest))
+        return self.scales(self.agree(u[None], max_step))
 
     def scales(self, agreed: Agreed) -> Theta:
         """The scale of each parameter, the largest of those that one span or another suggests."""

@@ -18,6 +18,7 @@ from sdefit.errors import ModelError
 from sdefit.linalg import cholesky, diagonal, solve
 from sdefit.matching import means
 from sdefit.methods._base import Staged
+from sdefit.ssm.kalman import Observations
 
 PathDrift = Callable[[Float[Array, "series times state"], Theta], Float[Array, "series times state"]]
 
@@ -136,19 +137,19 @@ def evidence_of(settings: LatentSettings, model: SDE, pool: Pool) -> gp.Evidence
     )
 
 
-def data_of(pool: Pool) -> gp.Data:
+def data_of(pool: Pool) -> Observations:
     """The pool as the solvers take it, with a leading axis of series."""
-    return gp.Data(pool.times, pool.values, pool.observed)
+    return Observations(pool.times, pool.values, pool.observed)
 
 
-def data_with_midpoints(pool: Pool) -> gp.Data:
+def data_with_midpoints(pool: Pool) -> Observations:
     """The pool with one more row, observed nowhere, in the middle of each gap: where the refit follows the path."""
 
     def between(a, middle):
         both = jnp.stack([a[:, :-1], middle], axis=2).reshape(a.shape[0], -1, *a.shape[2:])
         return jnp.concatenate([both, a[:, -1:]], axis=1)
 
-    return gp.Data(
+    return Observations(
         between(pool.times, 0.5 * (pool.times[:, :-1] + pool.times[:, 1:])),
         between(pool.values, jnp.zeros_like(pool.values[:, 1:])),
         between(pool.observed, jnp.zeros_like(pool.observed[:, 1:])),
@@ -163,7 +164,7 @@ class Latent(eqx.Module):
     """
 
     prepared: gp.Conditional | None
-    rows: gp.Data
+    rows: Observations
     path: Float[Array, "series rows state"]
     roads: Roads
     speed: Scalar  # of x along its path, but for noise: what the drift must be able to do
@@ -211,7 +212,7 @@ def latent_at(settings: LatentSettings, model: SDE, pool: Pool, u: Float[Array, 
     return Latent(prepared, rows, path, roads, speed, step)
 
 
-def draw_roads(prepared: gp.Conditional, rate: Scalar, data: gp.Data, samples: int, key: Key) -> Roads:
+def draw_roads(prepared: gp.Conditional, rate: Scalar, data: Observations, samples: int, key: Key) -> Roads:
     """Joint draws of both roads for every series, at every time of `data`."""
     keys = jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(data.times.shape[0]))
     draws = over_series(lambda one, k: one.draw(samples, k), out_axes=1)(prepared, keys)
@@ -276,16 +277,15 @@ def warm_start(model: SDE, roads: Roads, speed: Scalar, drift: PathDrift, start:
 
     both = jax.vmap(match)(jnp.arange(2))
     near = jax.tree.map(lambda a: a[0], both)
-    local = local_scales(drift, x, speed, weight, bounds.constrain(near.u))
-    rows = jnp.sum(weight) * float(x.shape[-1])  # of residuals: rows of padding are none
+    local = local_scales(drift, x, speed, weight, bounds.constrain(near.x))
     # Residuals hang together over about ten.
-    std = means.standard_errors(near.curvature) * jnp.sqrt(near.mean_square * 10 / rows)
-    scales = means.informed_scales(near.u, std, bounds, scales, local)
+    std = means.standard_errors(near.at.curvature / 10)
+    scales = means.informed_scales(near.x, std, bounds, scales, local)
     # Coordinates in which the mean square residual is round: the search then needs no units.
-    curvature = near.curvature / (near.mean_square + 1e-300)
-    eye = jnp.eye(near.u.size)
+    curvature = near.at.curvature / (jnp.sum(weight) * float(x.shape[-1]))
+    eye = jnp.eye(near.x.size)
     root = cholesky(curvature + 1e-9 * jnp.diag(diagonal(curvature)) + 1e-300 * eye)
-    return Warm(bounds.constrain(begin[0]), near.u, solve(root.T, eye), scales, bounds.constrain(both.u[1]), bounds)
+    return Warm(bounds.constrain(begin[0]), near.x, solve(root.T, eye), scales, bounds.constrain(both.x[1]), bounds)
 
 
 def cold_start(model: SDE, latent: Latent, drift: PathDrift, start: Theta, key: Key) -> Warm:

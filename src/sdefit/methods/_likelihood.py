@@ -11,13 +11,15 @@ from sdefit import gp
 from sdefit._types import Array, Float, Int, Key, Scalar, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
-from sdefit.filtering.gaussian import Cloud, Filtered, Observations, after_first, log_likelihood, predict, run_filter
-from sdefit.filtering.moments import Rule, value_and_slope
-from sdefit.filtering.scoring import Curved, negative_log_likelihood
-from sdefit.filtering.starts import filled
+from sdefit.inference.increments import filled
 from sdefit.methods._coordinates import Coordinates, Point
 from sdefit.methods._increments import SPANS, Agreed, Increments
 from sdefit.methods._latent import data_of, expected
+from sdefit.optimise import ValueGradHessian
+from sdefit.ssm.filter import FilterPass, given_first_row, predict, run_filter
+from sdefit.ssm.innovations import negative_log_likelihood
+from sdefit.ssm.kalman import Gaussian, Observations, log_likelihood
+from sdefit.ssm.moments import Rule, value_and_slope
 
 _TRIES = 6  # searches for start values per span
 _CORRELATION = (0.0, 0.5, -0.5)  # of the noise of different states, at the start
@@ -34,24 +36,24 @@ class Likelihood:
     steps: Int[Array, "series times"]
     rule: Rule
 
-    def __call__(self, u: Float[Array, "coordinates"], loose: float | Scalar = 0.0) -> Curved:
+    def __call__(self, u: Float[Array, "coordinates"], loose: float | Scalar = 0.0) -> ValueGradHessian:
         """Value, gradient and expected curvature at u; `loose` is the diffusion of a model without any."""
 
         def new(natural):
             point = self.where.point(natural, loose)
-            return filter_pool(self.where.model, self.pool, point, self.steps, self.rule)[1].new
+            return filter_pool(self.where.model, self.pool, point, self.steps, self.rule)[1].innovations
 
-        return negative_log_likelihood(new, self.where.natural(u)).through(self.where.natural, u)
+        return negative_log_likelihood(new, self.where.natural(u)).reparameterise(self.where.natural, u)
 
 
-def weak_priors(where: Coordinates, scales: Theta | None) -> Callable[[Array], Curved]:
+def weak_priors(where: Coordinates, scales: Theta | None) -> Callable[[Array], ValueGradHessian]:
     """−log of the weak priors on G and σ, and on θ where its scales are given, as a function of coordinates."""
     levels = gp.noise_levels(data_of(where.pool))
     about = None if scales is None else expected(where.model, scales)
     return lambda u: where.prior(u, levels, about)
 
 
-def filter_pool(model: SDE, pool: Pool, point: Point, steps, rule: Rule) -> tuple[Scalar, Filtered]:
+def filter_pool(model: SDE, pool: Pool, point: Point, steps, rule: Rule) -> tuple[Scalar, FilterPass]:
     """The log-likelihood of all series, and each one's forward pass."""
     drift = pool.drift(lambda t, x: model.f(t, x, point.theta))
 
@@ -62,16 +64,16 @@ def filter_pool(model: SDE, pool: Pool, point: Point, steps, rule: Rule) -> tupl
             return drift(t, x, origin)
 
         if model.diffusion == "none":
-            still = Cloud(first, point.Q)
-            cloud, _ = predict(own, "extended", point.Q, jnp.zeros_like(times[0]), times[0], 1, still)
-            filtered = run_filter(own, point.Q, point.variance, cloud, data, steps, "extended")
+            still = Gaussian(first, point.Q)
+            belief, _ = predict(own, "extended", point.Q, jnp.zeros_like(times[0]), times[0], 1, still)
+            done = run_filter(own, point.Q, point.variance, belief, data, steps, "extended")
         else:
-            cloud, data = after_first(data, point.variance)
-            filtered = run_filter(own, point.Q, point.variance, cloud, data, steps, rule)
-        return log_likelihood(filtered.new, data.observed), filtered
+            belief, data = given_first_row(data, point.variance)
+            done = run_filter(own, point.Q, point.variance, belief, data, steps, rule)
+        return log_likelihood(done.filtered), done
 
-    total, filtered = over_series(one)(pool.times, pool.values, pool.observed, pool.origins, point.first, steps)
-    return jnp.sum(total), filtered
+    total, done = over_series(one)(pool.times, pool.values, pool.observed, pool.origins, point.first, steps)
+    return jnp.sum(total), done
 
 
 def step_counts(model: SDE, pool: Pool, thetas: Float[Array, "starts params"]) -> Int[Array, "series times"]:
@@ -107,7 +109,7 @@ def starts_from(where: Coordinates, increments: Increments, start: Theta, count:
     # Half of them about the user's start, half about none: a start that is far off must not spoil the others.
     about = jnp.where((jnp.arange(_TRIES) % 2 == 0)[:, None], given[None, :], 0.5)
     tries = about + jnp.where(jnp.arange(_TRIES)[:, None] > 1, 1.5 * random[:_TRIES], 0.0)
-    agreed = increments.agree(tries, where.longest[:size])
+    agreed = increments.agree(tries, where.max_step[:size])
     steps = step_counts(model, pool, jax.vmap(model.bounds.constrain)(agreed.u))
     # The user's own start comes first where there is one, and the matched ones after it.
     own = ~jnp.any(jnp.isnan(start))

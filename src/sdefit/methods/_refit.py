@@ -14,10 +14,9 @@ from sdefit import gp
 from sdefit._types import Array, Bool, Float, Int, Key, Scalar, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
-from sdefit.gp import weak
 from sdefit.gp.evidence import noise_prior
 from sdefit.linalg import diagonal, solve
-from sdefit.matching import means
+from sdefit.matching import means, weak_form
 from sdefit.methods._base import Information, Stage
 from sdefit.methods._latent import (
     Latent,
@@ -34,6 +33,7 @@ from sdefit.methods._latent import (
 )
 from sdefit.optimise import minimise
 from sdefit.result import Code, Estimate
+from sdefit.ssm.kalman import Observations
 
 _REST = 1e-4  # θ rests when a pass moves it by less, in standard errors: little enough that its start is forgotten
 _MORE = 6  # times as many passes as were asked for are the most
@@ -288,7 +288,7 @@ def _unrefined(
     return _Refined(theta, unknown, scales, hyper.G, hyper.noise, path.x, path.std, converged)
 
 
-def _latent_path(evidence: gp.Evidence, u: Float[Array, "coordinates"], rows: gp.Data) -> gp.Posterior:
+def _latent_path(evidence: gp.Evidence, u: Float[Array, "coordinates"], rows: Observations) -> gp.Posterior:
     """What the Gaussian process alone says of the path at these rows."""
     return over_series(evidence.solver.posterior, (None, 0))(evidence.hyper(u), rows)
 
@@ -299,7 +299,7 @@ class _Refit(eqx.Module):
     model: SDE = eqx.field(static=True)
     pool: Pool
     evidence: gp.Evidence
-    rows: gp.Data
+    rows: Observations
     center: Theta
     width: Theta
 
@@ -308,22 +308,22 @@ class _Refit(eqx.Module):
 
         The share `judged` of that likelihood is about `theta`.
         """
-        link = weak.without_midpoints(self._chain(theta, path))
+        link = weak_form.skip_midpoints(self._chain(theta, path))
         levels, tau = gp.noise_levels(data_of(self.pool)), (theta - self.center) / self.width
 
         def loss(v):
             G, noise = _spread(self.evidence, v)
             prior = noise_prior(jnp.log(noise), G, levels, self.evidence.width_G, self.evidence.width_noise)
-            return prior - weak.log_likelihood(link, G, self._variance(noise), tau, judged)
+            return prior - weak_form.log_marginal_likelihood(link, G, self._variance(noise), tau, judged)
 
         found = minimise(loss, v, iterations=100, tolerance=1e-6, search=search)
         return found.x, found.converged
 
-    def solve(self, theta: Theta, path, v) -> tuple[weak.Refit, Theta, Scalar]:
+    def solve(self, theta: Theta, path, v) -> tuple[weak_form.WeakFormFit, Theta, Scalar]:
         """The refit at these G and σ, its θ moved by a share of the divergence term, and that share."""
         fit = self.given(theta, path, *_spread(self.evidence, v))
-        move = weak.divergence_move(lambda theta: self._slope(path, theta), self.rows, theta, fit)
-        share = weak.divergence_share(move, fit.covariance, self.rows)
+        move = weak_form.onsager_machlup_correction(lambda theta: self._slope(path, theta), self.rows, theta, fit)
+        share = weak_form.shrinkage(move, fit.covariance, self.rows)
         return fit, self._inside(fit.theta + share * move, theta), share
 
     def no_worse(self, theta: Theta, step: Theta, share: Scalar, path, v, moved: Scalar, doubtful) -> Scalar:
@@ -336,8 +336,8 @@ class _Refit(eqx.Module):
         drift = path_drift(self.model, self.pool, self.rows.times)
 
         def likelihood(theta: Theta, answering: Theta) -> Scalar:
-            link = weak.chain(drift, self.rows, path, theta, theta, self.width, self._slope(path, answering))
-            return weak.log_likelihood_at_center(weak.without_midpoints(link), G, self._variance(noise))
+            link = weak_form.linearise(drift, self.rows, path, theta, theta, self.width, self._slope(path, answering))
+            return weak_form.log_likelihood_at_center(weak_form.skip_midpoints(link), G, self._variance(noise))
 
         def prior(theta: Theta) -> Scalar:
             return 0.5 * jnp.sum(((theta - self.center) / self.width) ** 2)
@@ -352,9 +352,9 @@ class _Refit(eqx.Module):
         begin = share, doubtful, jnp.array(0, jnp.int32)
         return jax.lax.while_loop(lambda now: now[1] & (now[2] < _HALVINGS), halve, begin)[0]
 
-    def given(self, theta: Theta, path, G, noise) -> weak.Refit:
+    def given(self, theta: Theta, path, G, noise) -> weak_form.WeakFormFit:
         """The refit at known G and σ."""
-        return weak.solve(self._chain(theta, path), G, self._variance(noise), self.center, self.width)
+        return weak_form.solve(self._chain(theta, path), G, self._variance(noise), self.center, self.width)
 
     def settle(self, theta: Theta, path, G, noise, passes: int) -> tuple[Array, Array]:
         """The path without its midpoints, and its spread, after solving along it again and again."""
@@ -369,9 +369,9 @@ class _Refit(eqx.Module):
     def _variance(self, noise):
         return noise**2 + 0.01 * self.evidence.solver.jitter
 
-    def _chain(self, theta: Theta, path) -> weak.Chain:
+    def _chain(self, theta: Theta, path) -> weak_form.LinearisedSSM:
         drift = path_drift(self.model, self.pool, self.rows.times)
-        return weak.chain(drift, self.rows, path, theta, self.center, self.width, self._slope(path, theta))
+        return weak_form.linearise(drift, self.rows, path, theta, self.center, self.width, self._slope(path, theta))
 
     def _slope(self, path, theta: Theta) -> Float[Array, "series times state state"]:
         """∂f/∂x along the path."""

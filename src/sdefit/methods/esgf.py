@@ -12,15 +12,17 @@ from sdefit._types import Array, Bool, Float, Int, Key, Scalar, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
-from sdefit.filtering.gaussian import Cloud, Innovations, run_smoother
-from sdefit.filtering.moments import RULES
-from sdefit.filtering.scoring import Curved, Scored, negative_log_likelihood, score, unsearched
 from sdefit.matching import means
 from sdefit.methods._base import Information, Stage, Staged
 from sdefit.methods._coordinates import Coordinates, Point, root
 from sdefit.methods._increments import Increments
 from sdefit.methods._likelihood import Likelihood, filter_pool, starts_from, step_counts, weak_priors
+from sdefit.optimise import SearchResult, ValueGradHessian, levenberg_marquardt, not_started
 from sdefit.result import Code, Estimate
+from sdefit.ssm.filter import run_smoother
+from sdefit.ssm.innovations import Innovations, negative_log_likelihood
+from sdefit.ssm.kalman import Gaussian
+from sdefit.ssm.moments import RULES
 
 _HALVING = 0.05  # change of the log-likelihood by halving all steps that asks for shorter ones
 _ROUNDS = 2  # of halving all steps
@@ -91,8 +93,7 @@ class ESGF(Staged):
         """The searches, with steps short enough that halving them changes little."""
         where = Coordinates(model, pool, self.noise)
         last = self._rounds(where, pool, found["begin"], found["steps"], found.get("scales"))
-        values = last.values
-        best: Scored = jax.tree.map(lambda a: a[jnp.argmin(values)], last.fits)
+        best, values = last.fits.best, last.fits.ends
         hyper = {"coordinates": best.x, "curvature": best.at.curvature, "values": -values}
         hyper |= {"halving": last.halving, "steps": last.steps}
         hyper |= {} if last.scales is None else {"scales": last.scales}
@@ -102,9 +103,9 @@ class ESGF(Staged):
         """The estimate at the best point, with its path."""
         hyper, where = found["hyper"], Coordinates(model, pool, self.noise)
         point = where.point(where.natural(hyper["coordinates"]))
-        total, filtered = filter_pool(model, pool, point, hyper["steps"], self.rule)
-        smooth = over_series(run_smoother)(filtered)
-        excess, told = _kurtosis(filtered.new)
+        total, done = filter_pool(model, pool, point, hyper["steps"], self.rule)
+        smooth = over_series(run_smoother)(done)
+        excess, told = _kurtosis(done.innovations)
         return Estimate(
             theta=point.theta,
             G=root(point.Q),
@@ -120,8 +121,8 @@ class ESGF(Staged):
     def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
         point = Point(estimate.theta, estimate.G @ estimate.G.T, estimate.noise**2, estimate.hyper["first"])
         steps = step_counts(model, pool, estimate.theta[None])
-        _, filtered = filter_pool(model, pool, point, steps, self.rule)
-        smooth = over_series(run_smoother)(filtered)
+        _, done = filter_pool(model, pool, point, steps, self.rule)
+        smooth = over_series(run_smoother)(done)
         return smooth.mean, _std(smooth)
 
     def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:
@@ -130,11 +131,11 @@ class ESGF(Staged):
         begin = where.at(near.theta, near.G, near.noise, near.mean[:, 0])
         if self.weak:  # scales are of these data: that they vary is part of how the estimate does
             P = near.theta.size
-            scales = Increments.of(model, pool).scales_near(begin[:P], where.longest[:P])
+            scales = Increments.of(model, pool).scales_near(begin[:P], where.max_step[:P])
         steps, none = near.hyper["steps"], jnp.zeros(())
         # What is left after 1e-4 of log-likelihood is a hundredth of a standard error.
         search, _ = self._search(where, pool, steps, scales, none, begin[None], 1e-4)
-        found: Scored = jax.tree.map(lambda a: a[0], search)
+        found: SearchResult = jax.tree.map(lambda a: a[0], search)
         point = where.point(where.natural(found.x))
         return dataclasses.replace(
             near,
@@ -170,16 +171,16 @@ class ESGF(Staged):
             loose = ladder[jnp.minimum(last.count, ladder.size - 1)]
             fits, scales = self._search(where, pool, steps, last.scales, loose, last.fits.x)
             new = _Round(last.count + 1, steps, fits, last.halving, scales)
-            point = where.point(where.natural(fits.x[jnp.argmin(new.values)]), loose)
+            point = where.point(where.natural(fits.best.x), loose)
             total = jax.lax.map(
                 lambda n: filter_pool(where.model, pool, point, n * steps, self.rule)[0], jnp.array([1, 2])
             )
             return eqx.tree_at(lambda r: r.halving, new, total[1] - total[0])
 
-        first = _Round(jnp.array(0), steps, unsearched(begin, self.iterations), jnp.zeros(()), scales)
+        first = _Round(jnp.array(0), steps, not_started(begin, self.iterations), jnp.zeros(()), scales)
         return jax.lax.while_loop(again, advance, first)
 
-    def prior(self, where: Coordinates, scales: Theta | None) -> Callable[[Array], Curved]:
+    def prior(self, where: Coordinates, scales: Theta | None) -> Callable[[Array], ValueGradHessian]:
         """−log of the priors at coordinates u; without scales of the parameters there is none of ours on θ."""
         return weak_priors(where, scales) if self.weak else lambda u: where.prior(u, self.boundary)
 
@@ -192,23 +193,25 @@ class ESGF(Staged):
         loose: Scalar,
         begin: Array,
         tolerance: float = 1e-6,
-    ) -> tuple[Scored, Theta | None]:
+    ) -> tuple[SearchResult, Theta | None]:
         """The highest likelihood near each row of `begin`, and the scales of θ's prior: wider where θ was told."""
 
-        def climb(begin: Array, scales: Theta | None) -> Scored:
+        def climb(begin: Array, scales: Theta | None) -> SearchResult:
             prior = self.prior(where, scales)
 
-            def fn(u) -> Curved:
+            def fn(u) -> ValueGradHessian:
                 return Likelihood(where, pool, steps, self.rule)(u, loose) + prior(u)
 
-            return score(fn, begin, longest=where.longest, iterations=self.iterations, tolerance=tolerance)
+            return levenberg_marquardt(
+                fn, begin, max_step=where.max_step, iterations=self.iterations, tolerance=tolerance
+            )
 
         if scales is None or not where.model.free:
             return climb(begin, scales), scales
 
         def again(last: _Widened) -> _Widened:
             fits = climb(last.fits.x, last.scales)
-            best = jax.tree.map(lambda a: a[jnp.argmin(_ends(fits))], fits)
+            best = fits.best
             P = last.scales.size
             theta, slope = jax.jvp(where.model.bounds.constrain, (best.x[:P],), (jnp.ones(P),))
             std = jnp.abs(slope) * means.standard_errors(best.at.curvature)[:P]
@@ -216,7 +219,7 @@ class ESGF(Staged):
             grew = jnp.any(wider > 1.1 * last.scales)
             return _Widened(last.count + 1, fits, jnp.where(grew, wider, last.scales), grew)
 
-        first = _Widened(jnp.array(0), unsearched(begin, self.iterations), scales, jnp.array(True))
+        first = _Widened(jnp.array(0), not_started(begin, self.iterations), scales, jnp.array(True))
         last = jax.lax.while_loop(lambda last: last.grew & (last.count < _WIDENINGS), again, first)
         return last.fits, last.scales
 
@@ -226,27 +229,18 @@ class _Round(eqx.Module):
 
     count: Int[Array, ""]
     steps: Int[Array, "series times"]
-    fits: Scored
+    fits: SearchResult
     halving: Scalar
     scales: Theta | None  # of the prior on θ
-
-    @property
-    def values(self) -> Float[Array, "starts"]:
-        return _ends(self.fits)
 
 
 class _Widened(eqx.Module):
     """All searches with one prior on θ, and its scales, or much wider ones that it should have had."""
 
     count: Int[Array, ""]
-    fits: Scored
+    fits: SearchResult
     scales: Theta
     grew: Bool[Array, ""]
-
-
-def _ends(fits: Scored) -> Float[Array, "starts"]:
-    """Where each search ended; infinite for one that ended in no number."""
-    return jnp.where(jnp.isfinite(fits.at.value), fits.at.value, jnp.inf)
 
 
 def observed_information(where: Coordinates, pool: Pool, u: Array, steps: Array, rule: str) -> Information:
@@ -258,8 +252,10 @@ def observed_information(where: Coordinates, pool: Pool, u: Array, steps: Array,
     """
     natural = where.natural(u)
 
-    def at(z) -> Curved:
-        return negative_log_likelihood(lambda z: filter_pool(where.model, pool, where.point(z), steps, rule)[1].new, z)
+    def at(z) -> ValueGradHessian:
+        return negative_log_likelihood(
+            lambda z: filter_pool(where.model, pool, where.point(z), steps, rule)[1].innovations, z
+        )
 
     def around(_, before):
         """Slopes about u at moves of a thousandth of a standard error, once the curvature there is known."""
@@ -302,5 +298,5 @@ def _kurtosis(new: Innovations) -> tuple[Scalar, Int[Array, ""]]:
     return jnp.sum(squares**2) / told / jnp.maximum(spread**2, 1e-300) - 3, told
 
 
-def _std(smooth: Cloud) -> Array:
+def _std(smooth: Gaussian) -> Array:
     return jnp.sqrt(jnp.maximum(jnp.diagonal(smooth.covariance, axis1=-2, axis2=-1), 0.0))

@@ -1,6 +1,6 @@
 """`Moments`: regression of increments on the drift, the plain estimator that every other one should beat."""
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import DataError, ModelError
 from sdefit.methods._base import Method
+from sdefit.optimise import levenberg_marquardt, log_mean_square
 from sdefit.result import Code, Estimate
 
 
@@ -58,68 +59,36 @@ class Moments(Method):
 
     def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
         rows = jax.vmap(_complete_first)(pool.times, pool.values, pool.observed)
-        theta, end, settled, way = self._theta(model, pool, rows, start, key)
+        settled, theta, losses = self._least_squares(model, pool, rows, start, key)
         G, noise = _spread(model, pool, *_residuals(model, pool, rows, theta))
         mean, std = _bridge(pool, G, noise)
         code = jnp.where(settled, Code.OK, Code.NOT_CONVERGED)
-        return Estimate(theta, G, noise, mean, std, end.loss, code, {}, {"loss": way})
+        return Estimate(theta, G, noise, mean, std, losses[-1], code, {}, {"loss": losses})
 
     def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
         """Straight lines between observations, with the spread of a Brownian bridge around them."""
         return _bridge(pool, estimate.G, estimate.noise)
 
-    def _theta(self, model, pool, rows, start, key):
-        """The best of several searches in unconstrained coordinates."""
+    def _least_squares(self, model: SDE, pool: Pool, rows, start: Theta, key: Key):
+        """Whether the best search converged, its θ, and the mean of |r|²/h after each of its steps."""
 
         def residuals(u):
             r, h, use = _residuals(model, pool, rows, model.bounds.constrain(u))
-            weight = jnp.where(use, 1.0 / jnp.sqrt(h * jnp.sum(use)), 0.0)
-            return (r * weight[..., None]).ravel()
+            return jnp.where(use[..., None], r / jnp.sqrt(h)[..., None], 0.0).reshape(-1, 1)
 
+        if not model.free:
+            return jnp.array(True), start, jnp.mean(residuals(start) ** 2, axis=0)
         u = jax.random.uniform(key, (self.starts, len(model.free)), minval=-3.0, maxval=3.0)
         # exp(0) = 1 is a fair first guess of a positive number; a real one at exactly 0 can hide others.
         first = jnp.where(jnp.isnan(start), 0.5, model.bounds.unconstrain(jnp.nan_to_num(start)))
-        ends = jax.vmap(lambda u: _least_squares(residuals, u, self.iterations))(u.at[0].set(first))
-        end = jax.tree.map(lambda a: a[jnp.argmin(ends[0].loss)], ends)
-        return model.bounds.constrain(end[0].u), *end
-
-
-class _Place(NamedTuple):
-    """A point of a least-squares search: where it is, how good, and the quadratic around it."""
-
-    u: Array
-    loss: Array
-    slope: Array  # Jᵀr
-    curve: Array  # JᵀJ
-
-
-def _least_squares(residuals, u0, iterations: int):
-    """The lowest |r(u)|² near `u0` by Levenberg and Marquardt: the place, whether it settled, and the way."""
-
-    def look(u):
-        r, J = residuals(u), jax.jacfwd(residuals)(u)
-        loss = r @ r
-        fine = jnp.isfinite(loss) & jnp.all(jnp.isfinite(J))
-        return _Place(u, jnp.where(fine, loss, jnp.inf), J.T @ r, J.T @ J)
-
-    def step(state, _):
-        best, damping, guess = state
-        place = look(guess)
-        better = place.loss < best.loss
-        best = jax.tree.map(lambda a, b: jnp.where(better, a, b), place, best)
-        damping = jnp.clip(jnp.where(better, damping / 5, damping * 4), 1e-12, 1e12)
-        return (best, damping, best.u - _step(best, damping)), best.loss
-
-    nowhere = _Place(u0, jnp.array(jnp.inf, u0.dtype), jnp.zeros_like(u0), jnp.eye(u0.size, dtype=u0.dtype))
-    (best, _, _), way = jax.lax.scan(step, (nowhere, jnp.array(1e-2, u0.dtype), u0), length=iterations)
-    promised = best.slope @ _step(best, 1e-12)
-    return best, jnp.isfinite(best.loss) & (promised <= 1e-8 * best.loss + 1e-14), way
-
-
-def _step(place: _Place, damping):
-    size = jnp.diag(place.curve)
-    factor = jnp.linalg.cholesky(place.curve + jnp.diag(damping * jnp.where(size > 0, size, 1.0)))
-    return jax.scipy.linalg.cho_solve((factor, True), place.slope)
+        found = levenberg_marquardt(
+            lambda u: log_mean_square(residuals, u),
+            u.at[0].set(first),
+            max_step=jnp.full(len(model.free), jnp.inf),
+            iterations=self.iterations,
+        ).best
+        rows_of_r = jnp.sum(rows[2][:, 1:] & rows[2][:, :-1]) * len(model.states)
+        return found.converged, model.bounds.constrain(found.x), jnp.exp(2 * found.values / rows_of_r)
 
 
 def _complete_first(times, values, observed):

@@ -9,15 +9,16 @@ from sdefit._types import Array, Float, Key, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
-from sdefit.filtering.gaussian import Cloud, run_smoother
-from sdefit.filtering.starts import filled
 from sdefit.gp.field import Field, field_on, matched_normals, spread_points
+from sdefit.inference.increments import filled
 from sdefit.matching import means
 from sdefit.methods._base import Method
 from sdefit.methods._coordinates import root
 from sdefit.methods._field import Learned, Problem
 from sdefit.methods._latent import path_drift, rms, scales_of
 from sdefit.result import Code, Estimate
+from sdefit.ssm.filter import run_smoother
+from sdefit.ssm.kalman import Gaussian
 
 _TOLD = 1e-10  # share of the largest information below which a direction of the field was not told
 _SAME = 1e-8  # how nearly a field must equal f(x, θ) along the path, as a share of the features' size
@@ -152,7 +153,7 @@ class NPSDE(Method):
         speed = rms(jnp.where(seen[..., None], learned.reshape(path.shape), 0.0))
         scales = scales_of(drift, path, speed, seen, len(model.free))
         starts = means.spread_starts(model.bounds, scales, start, self.starts, key)
-        return model.bounds.constrain(means.match_means(residual, starts).u)
+        return model.bounds.constrain(means.match_means(residual, starts).x)
 
     def _with_trace(self, model: SDE, pool: Pool, answer: Estimate) -> Estimate:
         """The answer with the learned and the model's drift along the path, in the user's units, for figures."""
@@ -166,7 +167,7 @@ class NPSDE(Method):
 
 def _smoothed(problem: Problem, field: Field, v, Q, variance) -> tuple[Array, Array]:
     """Mean and standard deviation of the states at every row."""
-    smooth: Cloud = over_series(run_smoother)(problem.filter(field, v, Q, variance))
+    smooth: Gaussian = over_series(run_smoother)(problem.filter(field, v, Q, variance))
     return smooth.mean, jnp.sqrt(jnp.maximum(jnp.diagonal(smooth.covariance, axis1=-2, axis2=-1), 0.0))
 
 

@@ -12,15 +12,16 @@ from sdefit._types import Array, Float, Key, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
-from sdefit.filtering.gaussian import Cloud, Observations, after_first
-from sdefit.filtering.scoring import Curved, Scored, score
-from sdefit.filtering.starts import filled
-from sdefit.filtering.variational import Path, Posterior, bound_and_innovations, infer, refine, steps_of
+from sdefit.inference.increments import filled
 from sdefit.methods._base import Information, Method
 from sdefit.methods._coordinates import Coordinates, Point, root
 from sdefit.methods._increments import Increments
 from sdefit.methods._likelihood import starts_from, weak_priors
+from sdefit.optimise import SearchResult, ValueGradHessian, levenberg_marquardt
 from sdefit.result import Code, Estimate
+from sdefit.ssm.filter import given_first_row
+from sdefit.ssm.kalman import Gaussian, Observations
+from sdefit.ssm.variational import Path, Posterior, bound_and_innovations, infer, refine, steps_of
 
 
 class VGPA(Method):
@@ -94,7 +95,7 @@ class VGPA(Method):
         """One search from `near`."""
         where, P = Coordinates(model, pool, self.noise), near.theta.size
         begin = where.at(near.theta, near.G, near.noise, near.mean[:, 0])
-        scales = Increments.of(model, pool).scales_near(begin[:P], where.longest[:P]) if self.weak else None
+        scales = Increments.of(model, pool).scales_near(begin[:P], where.max_step[:P]) if self.weak else None
         return self._estimate(where, pool, begin[None], scales)
 
     def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information:
@@ -109,18 +110,17 @@ class VGPA(Method):
     def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
         none = jnp.zeros((pool.times.shape[0], estimate.noise.size))
         point = Point(estimate.theta, estimate.G @ estimate.G.T, estimate.noise**2, none)
-        return self._rows(_Bound(model, pool, self.substeps, self.sweeps).posterior(point).path.cloud)
+        return self._rows(_Bound(model, pool, self.substeps, self.sweeps).posterior(point).path.nodes)
 
     def _estimate(
         self, where: Coordinates, pool: Pool, begin: Float[Array, "starts coordinates"], scales: Theta | None
     ) -> Estimate:
         bound = _Bound(where.model, pool, self.substeps, self.sweeps)
         fits = self._search(where, bound, begin, scales)
-        values = jnp.where(jnp.isfinite(fits.at.value), fits.at.value, jnp.inf)
-        fit: Scored = jax.tree.map(lambda a: a[jnp.argmin(values)], fits)
+        fit, values = fits.best, fits.ends
         point = self._point(where, where.natural(fit.x))
         found = bound.posterior(point)
-        mean, std = self._rows(found.path.cloud)
+        mean, std = self._rows(found.path.nodes)
         done = fit.converged & jnp.all(found.settled)
         told = {"coordinates": fit.x, "values": -values, "sweeps": found.sweeps}
         return Estimate(
@@ -137,19 +137,21 @@ class VGPA(Method):
 
     def _search(
         self, where: Coordinates, bound: "_Bound", begin: Float[Array, "starts coordinates"], scales: Theta | None
-    ) -> Scored:
+    ) -> SearchResult:
         """The highest bound near each row of `begin`."""
         prior = weak_priors(where, scales) if self.weak else lambda u: where.prior(u, self.boundary)
         known = self.known_diffusion is not None
         estimated = jnp.array(~np.repeat([False, known, known, False, False], where.sizes))
 
-        def fn(u) -> Curved:
-            given = bound.curved(lambda z: self._point(where, z), where.natural(u)).through(where.natural, u)
+        def fn(u) -> ValueGradHessian:
+            given = bound.curved(lambda z: self._point(where, z), where.natural(u)).reparameterise(where.natural, u)
             at = given + prior(u)
             both = estimated[:, None] & estimated[None, :]
-            return Curved(at.value, jnp.where(estimated, at.gradient, 0.0), jnp.where(both, at.curvature, 0.0))
+            return ValueGradHessian(
+                at.value, jnp.where(estimated, at.gradient, 0.0), jnp.where(both, at.curvature, 0.0)
+            )
 
-        return score(fn, begin, longest=where.longest, iterations=self.iterations)
+        return levenberg_marquardt(fn, begin, max_step=where.max_step, iterations=self.iterations)
 
     def _point(self, where: Coordinates, natural: Float[Array, "natural"]) -> Point:
         """The parts of natural coordinates, with the known G in its place."""
@@ -161,10 +163,10 @@ class VGPA(Method):
         G = G * jnp.sqrt(pool.time_scale) / pool.scale[:, None]
         return dataclasses.replace(point, Q=G @ G.T)
 
-    def _rows(self, cloud: Cloud) -> tuple[Array, Array]:
+    def _rows(self, belief: Gaussian) -> tuple[Array, Array]:
         """Mean and standard deviation at the rows of the data."""
-        variance = jnp.diagonal(cloud.covariance, axis1=-2, axis2=-1)
-        return cloud.mean[:, :: self.substeps], jnp.sqrt(jnp.maximum(variance, 0.0))[:, :: self.substeps]
+        variance = jnp.diagonal(belief.covariance, axis1=-2, axis2=-1)
+        return belief.mean[:, :: self.substeps], jnp.sqrt(jnp.maximum(variance, 0.0))[:, :: self.substeps]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,7 +187,7 @@ class _Bound:
 
         return over_series(one)(self._series())
 
-    def curved(self, point_of, natural: Float[Array, "natural"]) -> Curved:
+    def curved(self, point_of, natural: Float[Array, "natural"]) -> ValueGradHessian:
         """Minus the bound at the best q, with its exact gradient and an expected curvature."""
         found = jax.lax.stop_gradient(self.posterior(point_of(natural)).path)
 
@@ -202,7 +204,7 @@ class _Bound:
 
         (gradient, de, ds), (value, _, s) = jax.jacfwd(both, has_aux=True)(natural)
         ds = ds / s[:, None]
-        return Curved(value, gradient, de.T @ (de / s[:, None]) + 0.5 * ds.T @ ds)
+        return ValueGradHessian(value, gradient, de.T @ (de / s[:, None]) + 0.5 * ds.T @ ds)
 
     def _parts(self, point: Point, series: "_Series"):
         """Drift, steps, first belief and data of one series."""
@@ -211,7 +213,7 @@ class _Bound:
         def drift(t, x):
             return standard(t, x, series.origin)
 
-        first, data = after_first(series.data, point.variance)
+        first, data = given_first_row(series.data, point.variance)
         return drift, steps_of(drift, point.Q, data.times, series.guide), first, data
 
     def _series(self) -> "_Series":

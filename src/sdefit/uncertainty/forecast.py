@@ -13,10 +13,10 @@ from sdefit._types import Key, Scalar
 from sdefit.data import Pool, Series
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import DataError, InputError
-from sdefit.filtering.moments import value_and_slope
 from sdefit.methods import _driver
 from sdefit.methods._base import Method
 from sdefit.result import Estimate
+from sdefit.ssm.moments import value_and_slope
 from sdefit.uncertainty.bootstrap import paths
 
 _REACH = 0.1  # slope of the drift times one step, at most
@@ -52,7 +52,7 @@ class Forecast:
     def upper(self) -> np.ndarray:
         return np.quantile(self.states, 0.5 + self.level / 2, axis=0)
 
-    def score(self, held_back: Series | Any) -> dict[str, Any]:
+    def fisher_scoring(self, held_back: Series | Any) -> dict[str, Any]:
         """Proper scores of the observations that came: CRPS of each time and state, energy of each time, and means.
 
         `held_back` is a `Series` at the forecast's times, or its values (T, K). Lower is better. The coverage is

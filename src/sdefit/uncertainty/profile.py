@@ -11,13 +11,14 @@ from sdefit._types import Array
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import InputError, ModelError
-from sdefit.filtering.scoring import Curved, negative_log_likelihood, score
 from sdefit.methods import _driver
 from sdefit.methods._base import Method
 from sdefit.methods._coordinates import Coordinates
 from sdefit.methods._likelihood import filter_pool, step_counts
 from sdefit.methods.esgf import ESGF
+from sdefit.optimise import ValueGradHessian, levenberg_marquardt
 from sdefit.result import Estimate
+from sdefit.ssm.innovations import negative_log_likelihood
 
 _REACH = 3.5  # standard errors to either side
 _WIDEST = 2.0  # of a standard error in an unconstrained coordinate that is a logarithm
@@ -86,16 +87,16 @@ def _profile(
     prior = (method if isinstance(method, ESGF) else ESGF(weak=True)).prior(where, scales)
     steps = 2 * step_counts(model, pool, theta[None])
 
-    def fn(u, unit) -> Curved:
+    def fn(u, unit) -> ValueGradHessian:
         """The likelihood where `unit` holds a coordinate: no slope, and a curvature that leaves it where it is."""
 
         def new(natural):
-            return filter_pool(model, pool, where.point(natural), steps, "cubature")[1].new
+            return filter_pool(model, pool, where.point(natural), steps, "cubature")[1].innovations
 
-        at = negative_log_likelihood(new, where.natural(u)).through(where.natural, u) + prior(u)
+        at = negative_log_likelihood(new, where.natural(u)).reparameterise(where.natural, u) + prior(u)
         other = ~unit[:, None] & ~unit[None, :]
         curvature = jnp.where(other, at.curvature, 0.0) + jnp.diag(jnp.where(unit, 1.0, 0.0))
-        return Curved(at.value, jnp.where(unit, 0.0, at.gradient), curvature)
+        return ValueGradHessian(at.value, jnp.where(unit, 0.0, at.gradient), curvature)
 
     begin = where.at(theta, G, noise, first)
     own = jnp.arange(begin.size) == place
@@ -104,10 +105,10 @@ def _profile(
         """All searches: in the first round nothing is held, in the second one coordinate, off its best value."""
         tries, _, _ = before
         unit = own & (count > 0)
-        found = jax.vmap(lambda x: score(lambda u: fn(u, unit), x[None], longest=where.longest))(tries)
-        best: Curved = jax.tree.map(lambda a: a[0, 0], found.at)
+        found = jax.vmap(lambda x: levenberg_marquardt(lambda u: fn(u, unit), x[None], max_step=where.max_step))(tries)
+        best: ValueGradHessian = jax.tree.map(lambda a: a[0, 0], found.at)
         spread = jnp.sqrt(jnp.maximum(jnp.linalg.pinv(best.curvature)[place, place], 0.0))
-        spread = jnp.where(jnp.isinf(where.longest[place]), spread, jnp.minimum(spread, _WIDEST))
+        spread = jnp.where(jnp.isinf(where.max_step[place]), spread, jnp.minimum(spread, _WIDEST))
         ahead = found.x[:, 0] + jnp.where(own[None, :], (spread * shares)[:, None], 0.0)
         return jnp.where(count > 0, tries, ahead), tries, -found.at.value[:, 0]
 

@@ -6,14 +6,10 @@ it starts, and is biased by the observation noise: more for q = 1, less for larg
 between rows counts in turn. So several q give several starts.
 """
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 
 from sdefit._types import Array, Bool, Float, Int
-from sdefit.filtering.scoring import Curved
-from sdefit.linalg import product
 
 
 def filled(
@@ -55,23 +51,6 @@ def increment_errors(
     ahead = jnp.minimum(jnp.arange(times.size) + over, times.size - 1)
     inside = (jnp.arange(times.size) + over < times.size) & (times[ahead] > times[ahead - 1])
     return jnp.where(inside[:, None], rest[ahead] - rest, 0.0)
-
-
-def mismatch(errors: Callable[[Array], Float[Array, "... state"]], x: Float[Array, "params"]) -> Curved:
-    """How badly increments fit: ½ Σ_k n log mean square of state k, as a `Curved`; no state's units matter."""
-
-    def twice(x):
-        value = errors(x)
-        return value, value
-
-    slope, e = jax.jacfwd(twice, has_aux=True)(x)
-    e, slope = e.reshape(-1, e.shape[-1]), slope.reshape(-1, e.shape[-1], x.size)
-    count = _some(e)
-    square = jnp.sum(e**2, axis=0) / count + 1e-12
-    weighted, flat = (e / square[None, :]).reshape(-1, 1), slope.reshape(-1, x.size)
-    gradient = product(weighted, flat)[0]
-    curvature = product((slope / square[None, :, None]).reshape(-1, x.size), flat)
-    return Curved(0.5 * count * jnp.sum(jnp.log(square)), gradient, curvature)
 
 
 def split(errors: Float[Array, "series times state"]) -> tuple[Float[Array, "state"], Float[Array, "state"]]:

@@ -1,13 +1,13 @@
 """One step of the mean and covariance of dx = f(t, x) dt + G dw, exact where f is affine in x.
 
-Within a step of length h the cloud follows the affine drift f̄ + Ā (x − x̄), whose coefficients are
+Within a step of length h the belief follows the affine drift f̄ + Ā (x − x̄), whose coefficients are
 averages of f, ∂f/∂x and the mean over the two Gauss nodes of a predicted path, plus what a rule adds
-for the spread of the cloud half-way. The affine equation is solved by its matrix exponential. Why
+for the spread of the belief half-way. The affine equation is solved by its matrix exponential. Why
 this and not a Runge-Kutta step on the moments:
 
 - it is exact for linear equations whatever the step, and stays stable for stiff ones;
 - the covariance is Φ P Φᵀ + Q, which cannot lose its sign;
-- the mean is of fourth order in h where the cloud is narrow (the affine drift misses the true one by
+- the mean is of fourth order in h where the belief is narrow (the affine drift misses the true one by
   O(h³) at each node, the two misses cancel, and what the Gauss rule does not see is O(h⁵)), and both
   moments are of second order in any case.
 """
@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 
 from sdefit._types import Array, Float, Scalar
-from sdefit.filtering.moments import RULES, Drift, Rule, value_and_slope
 from sdefit.linalg import dot
+from sdefit.ssm.moments import RULES, Drift, Rule, value_and_slope
 
 _NODES = (0.5 - 3**0.5 / 6, 0.5 + 3**0.5 / 6)
 # exp(hA) as a Taylor polynomial of degree 4 over h/2⁶, doubled six times: for ‖hA‖ ≤ ½ the relative
@@ -31,7 +31,7 @@ _AHEAD = 2.0  # time constants of the drift that a path is predicted over: strai
 
 
 class Step(NamedTuple):
-    """Where a step takes the cloud, with the transition matrix Φ that the smoother needs."""
+    """Where a step takes the belief, with the transition matrix Φ that the smoother needs."""
 
     mean: Float[Array, "state"]
     covariance: Float[Array, "state state"]

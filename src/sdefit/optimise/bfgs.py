@@ -49,7 +49,7 @@ def minimise(
     *,
     iterations: int = 100,
     tolerance: float = 1e-7,
-    longest: float = 2.0,
+    max_step: float = 2.0,
     search: bool | Bool[Array, ""] = True,
 ) -> Minimum:
     """The lowest point near `x0` of a smooth function, by BFGS with backtracking.
@@ -58,7 +58,7 @@ def minimise(
     - `iterations`: the most evaluations of value and gradient.
     - `tolerance`: done when the gradient predicts a decrease below `tolerance`², or when two steps
       running decrease the value by less than `tolerance`² of its size.
-    - `longest`: the longest step in any coordinate. Coordinates are logarithms as a rule, so 2 means
+    - `max_step`: the longest step in any coordinate. Coordinates are logarithms as a rule, so 2 means
       a factor of seven.
     - `search`: False stays at `x0` and looks at its value alone, in the same program.
 
@@ -75,7 +75,7 @@ def minimise(
         slope = s.gradient @ s.direction
         finite = jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient))
         good = finite & ((s.steps == 0) | (value <= s.value + _ARMIJO * s.step * slope))
-        moved = _accept(s, x, value, gradient, longest, tolerance)
+        moved = _accept(s, x, value, gradient, max_step, tolerance)
         s = jax.tree.map(lambda a, b: jnp.where(good, a, b), moved, _refuse(s, value, slope))
         values = jnp.where(jnp.arange(iterations) == s.steps, s.value, s.values)
         return eqx.tree_at(lambda s: (s.steps, s.values), s, (s.steps + 1, values))
@@ -108,12 +108,12 @@ def _predicted(s: _Search):
     return jnp.abs(s.gradient @ s.inverse_hessian @ s.gradient)
 
 
-def _direction(inverse_hessian, gradient, longest):
+def _direction(inverse_hessian, gradient, max_step):
     direction = -inverse_hessian @ gradient
-    return direction * jnp.minimum(1.0, longest / (jnp.max(jnp.abs(direction)) + 1e-300))
+    return direction * jnp.minimum(1.0, max_step / (jnp.max(jnp.abs(direction)) + 1e-300))
 
 
-def _accept(s: _Search, x, value, gradient, longest, tolerance) -> _Search:
+def _accept(s: _Search, x, value, gradient, max_step, tolerance) -> _Search:
     change, turn = x - s.x, gradient - s.gradient
     curved = change @ turn
     use = curved > 1e-10 * jnp.linalg.norm(change) * jnp.linalg.norm(turn)
@@ -123,10 +123,10 @@ def _accept(s: _Search, x, value, gradient, longest, tolerance) -> _Search:
     inverse_hessian = jnp.where(use, _bfgs(base, change, turn, jnp.where(use, curved, 1.0)), s.inverse_hessian)
     guess = jnp.minimum(1.0, 1.0 / (jnp.linalg.norm(gradient) + 1e-300)) * jnp.eye(x.size, dtype=x.dtype)
     inverse_hessian = jnp.where(s.steps == 0, guess, inverse_hessian)
-    direction = _direction(inverse_hessian, gradient, longest)
+    direction = _direction(inverse_hessian, gradient, max_step)
     uphill = gradient @ direction >= 0
     inverse_hessian = jnp.where(uphill, jnp.eye(x.size, dtype=x.dtype), inverse_hessian)
-    direction = jnp.where(uphill, _direction(inverse_hessian, gradient, longest), direction)
+    direction = jnp.where(uphill, _direction(inverse_hessian, gradient, max_step), direction)
     small = (s.steps > 0) & (s.value - value <= tolerance**2 * (1 + jnp.abs(s.value)))
     quiet = jnp.where(small, s.quiet + 1, 0)
     zero = jnp.zeros_like(s.refused)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from sdefit._types import Array, Float, Scalar
-from sdefit.filtering.gaussian import Observations
+from sdefit.ssm.kalman import Observations
 
 
 def linear_log_likelihood(

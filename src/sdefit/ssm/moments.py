@@ -1,6 +1,6 @@
-"""What a drift does to a Gaussian cloud of states, beyond what it does to the cloud's mean.
+"""What a drift does to a Gaussian belief about the state, beyond what it does to its mean.
 
-The moments of the cloud follow dm/dt = E[f], dP/dt = A P + P Aᵀ + G Gᵀ with A = E[∂f/∂x], which is
+The moments of the belief follow dm/dt = E[f], dP/dt = A P + P Aᵀ + G Gᵀ with A = E[∂f/∂x], which is
 exact for a Gaussian (Stein's lemma) and needs no inverse of P, unlike E[f (x − m)ᵀ] P⁻¹. A rule gives
 the differences E[f] − f(m) and E[∂f/∂x] − ∂f/∂x(m).
 """
@@ -23,7 +23,7 @@ _TINY = 1e-14  # standardised variance below which a direction counts as known: 
 
 
 def extended(drift: Drift, t: Scalar, mean: Float[Array, "state"], covariance: Float[Array, "state state"]) -> Moments:
-    """No difference: the drift is taken as straight across the cloud."""
+    """No difference: the drift is taken as straight across the belief."""
     del drift, t
     return jnp.zeros_like(mean), jnp.zeros_like(covariance)
 

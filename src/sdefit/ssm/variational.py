@@ -22,10 +22,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from sdefit._types import Array, Bool, Float, Int, Scalar
-from sdefit.filtering.gaussian import Cloud, Innovations, Observations, update
-from sdefit.filtering.moments import Drift, small_cholesky, value_and_slope
-from sdefit.filtering.transition import affine
 from sdefit.linalg import dot
+from sdefit.ssm.filter import update
+from sdefit.ssm.innovations import Innovations
+from sdefit.ssm.kalman import Gaussian, Observations
+from sdefit.ssm.moments import Drift, small_cholesky, value_and_slope
+from sdefit.ssm.transition import affine
 
 # Rows that repeat a time (padding) are this part of the mean spacing apart, so that no step is without noise.
 _SAME_TIME = 1e-6
@@ -52,7 +54,7 @@ class Sites(NamedTuple):
 class Path(NamedTuple):
     """The moments of a Gaussian chain: of each node, the covariance of each with the next, and the entropy."""
 
-    cloud: Cloud
+    nodes: Gaussian
     cross: Float[Array, "steps state state"]  # rows of the later node, columns of the earlier
     entropy: Scalar
 
@@ -107,7 +109,7 @@ def infer(
     drift: Drift,
     steps: Steps,
     noise: Float[Array, "state"],
-    first: Cloud,
+    first: Gaussian,
     data: Observations,
     begin: Float[Array, "nodes state"],
     sweeps: int = 50,
@@ -181,11 +183,11 @@ def moments(sites: Sites) -> Path:
     rows = (inverse, reduced, jnp.concatenate([sites.below, none]))
     _, (mean, covariance, cross) = jax.lax.scan(backward, end, rows, reverse=True)
     entropy = 0.5 * nodes * size * (1 + jnp.log(2 * jnp.pi)) + jnp.sum(halves)
-    return Path(Cloud(mean, covariance), cross[:-1], entropy)
+    return Path(Gaussian(mean, covariance), cross[:-1], entropy)
 
 
 def bound_and_innovations(
-    drift: Drift, steps: Steps, noise: Float[Array, "state"], first: Cloud, data: Observations, path: Path
+    drift: Drift, steps: Steps, noise: Float[Array, "state"], first: Gaussian, data: Observations, path: Path
 ) -> tuple[Scalar, Innovations]:
     """The bound of q, and the innovations of the linear model that q takes the drift for.
 
@@ -193,26 +195,28 @@ def bound_and_innovations(
     zero). Its curvature is not; that of the linear model's likelihood comes close, and needs only innovations.
     """
     early, late = _ends(path)
-    moved = jax.vmap(lambda one, cloud: _moved(drift, one, cloud))(steps, early)
+    moved = jax.vmap(lambda one, belief: _moved(drift, one, belief))(steps, early)
     each = jax.vmap(_expected_log_density)(steps, moved, early, path.cross, late)
-    bound = jnp.sum(each) + _expected_rest(noise, first, data, path.cloud) + path.entropy
+    bound = jnp.sum(each) + _expected_rest(noise, first, data, path.nodes) + path.entropy
 
-    def node(cloud, inputs):
+    def node(belief, inputs):
         one, moved, before, value, observed = inputs
         slope = moved.slope
-        mean = moved.mean + dot(slope, (cloud.mean - before.mean)[:, None])[:, 0]
+        mean = moved.mean + dot(slope, (belief.mean - before.mean)[:, None])[:, 0]
         root = _lower_inverse(_cholesky(one.precision))
         curved = moved.covariance - dot(dot(slope, before.covariance), slope.T)
         spread = dot(root.T, root) + curved
-        cloud = Cloud(mean, dot(dot(slope, cloud.covariance), slope.T) + spread)
-        cloud, _, new = update(cloud, value, observed, noise)
-        return cloud, new
+        belief = Gaussian(mean, dot(dot(slope, belief.covariance), slope.T) + spread)
+        belief, done = update(belief, value, observed, noise, slope)
+        return belief, done.innovations
 
     rows = (steps, moved, early, data.values[1:], data.observed[1:])
     return bound, jax.lax.scan(node, first, rows)[1]
 
 
-def _bound_and_sites(drift, steps: Steps, noise, first: Cloud, data: Observations, path: Path) -> tuple[Scalar, Sites]:
+def _bound_and_sites(
+    drift, steps: Steps, noise, first: Gaussian, data: Observations, path: Path
+) -> tuple[Scalar, Sites]:
     """The bound of q, and its natural gradient: the natural parameters of log p, averaged over q."""
     early, late = _ends(path)
 
@@ -221,28 +225,28 @@ def _bound_and_sites(drift, steps: Steps, noise, first: Cloud, data: Observation
 
     value_and_grad = jax.vmap(jax.value_and_grad(expected, argnums=(1, 2, 3)))
     each, (d_early, d_cross, d_late) = value_and_grad(steps, early, path.cross, late)
-    bound = jnp.sum(each) + _expected_rest(noise, first, data, path.cloud) + path.entropy
+    bound = jnp.sum(each) + _expected_rest(noise, first, data, path.nodes) + path.entropy
     sites = _pair_sites(d_early, d_cross, d_late, early, late)
     return bound, _add(sites, _data_sites(noise, first, data))
 
 
-def _gauss_newton(drift, steps: Steps, noise, first: Cloud, data: Observations, begin) -> Sites:
+def _gauss_newton(drift, steps: Steps, noise, first: Gaussian, data: Observations, begin) -> Sites:
     """The sites of the model made linear around a path: always positive, so a safe place to start."""
     spread = jnp.broadcast_to(jnp.diag(noise), (*begin.shape, begin.shape[1]))
-    early, late = Cloud(begin[:-1], spread[:-1]), Cloud(begin[1:], spread[1:])
-    moved = jax.vmap(lambda one, cloud: _moved(drift, one, cloud))(steps, early)
+    early, late = Gaussian(begin[:-1], spread[:-1]), Gaussian(begin[1:], spread[1:])
+    moved = jax.vmap(lambda one, belief: _moved(drift, one, belief))(steps, early)
 
-    def one(step: Steps, moved: _Moved, early: Cloud, late: Cloud):
+    def one(step: Steps, moved: _Moved, early: Gaussian, late: Gaussian):
         weighed = dot(moved.slope.T, step.precision)
         error = (late.mean - moved.mean)[:, None]
-        d_early = Cloud(dot(weighed, error)[:, 0], -0.5 * dot(weighed, moved.slope))
-        return d_early, weighed.T, Cloud(-dot(step.precision, error)[:, 0], -0.5 * step.precision)
+        d_early = Gaussian(dot(weighed, error)[:, 0], -0.5 * dot(weighed, moved.slope))
+        return d_early, weighed.T, Gaussian(-dot(step.precision, error)[:, 0], -0.5 * step.precision)
 
     d_early, d_cross, d_late = jax.vmap(one)(steps, moved, early, late)
     return _add(_pair_sites(d_early, d_cross, d_late, early, late), _data_sites(noise, first, data))
 
 
-def _pair_sites(d_early: Cloud, d_cross, d_late: Cloud, early: Cloud, late: Cloud) -> Sites:
+def _pair_sites(d_early: Gaussian, d_cross, d_late: Gaussian, early: Gaussian, late: Gaussian) -> Sites:
     """Natural parameters from derivatives in the moments of each two neighbouring nodes."""
 
     def one(d_early, d_cross, d_late, early, late):
@@ -262,7 +266,7 @@ def _pair_sites(d_early: Cloud, d_cross, d_late: Cloud, early: Cloud, late: Clou
     return Sites(summed(at_early, at_late), summed(here, there), -d_cross)
 
 
-def _data_sites(noise, first: Cloud, data: Observations) -> Sites:
+def _data_sites(noise, first: Gaussian, data: Observations) -> Sites:
     """Natural parameters of the observations and of the first node's prior."""
     precision = jnp.where(data.observed, 1 / noise[None, :], 0.0)
     prior = 1 / jnp.diagonal(first.covariance)
@@ -275,17 +279,17 @@ def _add(one: Sites, other: Sites) -> Sites:
     return jax.tree.map(jnp.add, one, other)
 
 
-def _ends(path: Path) -> tuple[Cloud, Cloud]:
-    """The clouds at the beginning and the end of each step."""
-    early, late = (jax.tree.map(lambda a, part=part: a[part], path.cloud) for part in (slice(-1), slice(1, None)))
+def _ends(path: Path) -> tuple[Gaussian, Gaussian]:
+    """The beliefs at the beginning and the end of each step."""
+    early, late = (jax.tree.map(lambda a, part=part: a[part], path.nodes) for part in (slice(-1), slice(1, None)))
     return early, late
 
 
-def _moved(drift, one: Steps, cloud: Cloud) -> _Moved:
+def _moved(drift, one: Steps, belief: Gaussian) -> _Moved:
     """Moments of g(x) = x + Γ f(x) by quadrature; its mean slope is E[g (x − m)ᵀ] P⁻¹ (Stein)."""
-    points, weights = quadrature(cloud.mean.size)
-    root = small_cholesky(cloud.covariance)
-    x = cloud.mean[None, :] + dot(jnp.asarray(points), root.T)
+    points, weights = quadrature(belief.mean.size)
+    root = small_cholesky(belief.covariance)
+    x = belief.mean[None, :] + dot(jnp.asarray(points), root.T)
     g = x + jax.vmap(lambda x: dot(one.gain, drift(one.time, x)[:, None])[:, 0])(x)
     mean = jnp.asarray(weights) @ g
     apart = g - mean[None, :]
@@ -293,7 +297,7 @@ def _moved(drift, one: Steps, cloud: Cloud) -> _Moved:
     return _Moved(mean, dot(weighed @ jnp.asarray(points), _lower_inverse(root)), weighed @ apart)
 
 
-def _expected_log_density(one: Steps, moved: _Moved, early: Cloud, cross, late: Cloud) -> Scalar:
+def _expected_log_density(one: Steps, moved: _Moved, early: Gaussian, cross, late: Gaussian) -> Scalar:
     """E_q[log N(x'; g(x), S)] from the moments of x, x' and g(x)."""
     del early  # its moments are in those of g
     error = late.mean - moved.mean
@@ -302,12 +306,12 @@ def _expected_log_density(one: Steps, moved: _Moved, early: Cloud, cross, late: 
     return -0.5 * (jnp.sum(one.precision * second) + one.log_determinant + error.size * jnp.log(2 * jnp.pi))
 
 
-def _expected_rest(noise, first: Cloud, data: Observations, cloud: Cloud) -> Scalar:
+def _expected_rest(noise, first: Gaussian, data: Observations, belief: Gaussian) -> Scalar:
     """E_q of the log densities of all observations and of the first node."""
-    variance = jnp.diagonal(cloud.covariance, axis1=1, axis2=2)
-    seen = ((data.values - cloud.mean) ** 2 + variance) / noise[None, :] + jnp.log(2 * jnp.pi * noise)[None, :]
+    variance = jnp.diagonal(belief.covariance, axis1=1, axis2=2)
+    seen = ((data.values - belief.mean) ** 2 + variance) / noise[None, :] + jnp.log(2 * jnp.pi * noise)[None, :]
     wide = jnp.diagonal(first.covariance)
-    prior = ((first.mean - cloud.mean[0]) ** 2 + variance[0]) / wide + jnp.log(2 * jnp.pi * wide)
+    prior = ((first.mean - belief.mean[0]) ** 2 + variance[0]) / wide + jnp.log(2 * jnp.pi * wide)
     return -0.5 * (jnp.sum(jnp.where(data.observed, seen, 0.0)) + jnp.sum(prior))
 
 

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from sdefit._types import Array, Float, Scalar
-from sdefit.filtering.gaussian import Observations
-from sdefit.filtering.moments import Drift
-from sdefit.filtering.transition import step
+from sdefit.ssm.kalman import Observations
+from sdefit.ssm.moments import Drift
+from sdefit.ssm.transition import step
 
 
 def grid_log_likelihood(
