@@ -17,7 +17,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 # Rooms whose functions take arrays only. The rooms a user calls check their own input, with messages that the
 # tests pin, so no type checker may answer first there. The hook must stand before the first import of sdefit.
-ARRAY_ROOMS = ["gp", "matching", "filtering", "optimise", "result", "methods"]
+ARRAY_ROOMS = ["ssm", "gp", "matching", "inference", "optimise", "result", "methods"]
 jaxtyping.install_import_hook([f"sdefit.{room}" for room in ARRAY_ROOMS], "beartype.beartype")
 
 # The same examples in every run: a failure can be repeated, and nothing is remembered between runs.

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from sdefit import methods
@@ -19,6 +20,7 @@ from sdefit.dynamics.sde import SDE
 from sdefit.errors import InputError
 from sdefit.fitting import Fit, fit
 from sdefit.methods._base import Method
+from sdefit.ssm.kalman import Observations
 
 KEY = jax.random.key(7)
 TIMES = 20
@@ -120,3 +122,13 @@ def compilations():
         yield seen
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def scattered(seed, size=40, states=1, missing=0.0, regular=False):
+    """Mean-reverting noise at irregular times with values missing, the first row complete."""
+    rng = np.random.default_rng(seed)
+    times = np.arange(size) * 0.4 if regular else np.cumsum(rng.uniform(0.05, 0.8, size))
+    values = 1.0 + 0.6 * rng.normal(size=(size, states))
+    observed = rng.uniform(size=(size, states)) >= missing
+    observed[0] = True
+    return Observations(jnp.array(times), jnp.array(np.where(observed, values, 0.0)), jnp.array(observed))

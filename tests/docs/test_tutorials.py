@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_docs import ROOT, TUTORIALS, run
 
 import sdefit as sf
-from test_docs import ROOT, TUTORIALS, run
 
 DATA = ROOT / "docs" / "data"
 NUMBER = r"\s*(-?[\d.]+(?:e-?\d+)?)"

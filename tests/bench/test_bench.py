@@ -18,7 +18,7 @@ from sdefit.dynamics import systems
 from sdefit.errors import DataError, FileError, InputError, ModelError, SimulationError
 from sdefit.store import Results
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 FROZEN = str(ROOT / "experiments" / "data")
 
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from contract import scattered
 from exact_likelihood import linear_log_likelihood, ou_log_likelihood
-from sdefit.inference.increments import filled, increment_errors, split
-from sdefit.optimise import ValueGradHessian, levenberg_marquardt, log_mean_square
 from sdefit.ssm.filter import given_first_row, run_filter, run_smoother
 from sdefit.ssm.grid import grid_log_likelihood
 from sdefit.ssm.innovations import negative_log_likelihood
@@ -33,16 +32,6 @@ def lotka_volterra(t, x, theta=(2.0, 1.0, 4.0, 1.0)):
 
 def double_well(t, x):
     return 0.1 * x * (4.0 - x**2)
-
-
-def series(seed, size=40, states=1, missing=0.0, regular=False):
-    """Mean-reverting noise at irregular times with values missing, the first row complete."""
-    rng = np.random.default_rng(seed)
-    times = np.arange(size) * 0.4 if regular else np.cumsum(rng.uniform(0.05, 0.8, size))
-    values = 1.0 + 0.6 * rng.normal(size=(size, states))
-    observed = rng.uniform(size=(size, states)) >= missing
-    observed[0] = True
-    return Observations(jnp.array(times), jnp.array(np.where(observed, values, 0.0)), jnp.array(observed))
 
 
 @functools.partial(jax.jit, static_argnames=("drift", "steps", "rule"))
@@ -80,7 +69,7 @@ def seen(data):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_exact_ou_likelihood_is_the_density_of_a_multivariate_normal(seed, noise):
-    data = series(seed, missing=0.3)
+    data = scattered(seed, missing=0.3)
     mean, covariance = dense_ou(data, noise)
     rows = seen(data)
     error = np.asarray(data.values)[rows, 0] - mean[rows]
@@ -94,7 +83,7 @@ def test_exact_ou_likelihood_is_the_density_of_a_multivariate_normal(seed, noise
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_filter_has_the_exact_likelihood_on_ou(rule, noise):
     for seed, steps in ((0, 1), (1, 1), (2, 3)):
-        data = series(seed, size=60, missing=0.2, regular=seed == 0)
+        data = scattered(seed, size=60, missing=0.2, regular=seed == 0)
         exact = ou_value(noise, data)
         found = filter_value(ou_drift, jnp.full((1, 1), 0.25), jnp.array([noise**2]), data, steps, rule)
         np.testing.assert_allclose(found, exact, rtol=0, atol=1e-8)
@@ -112,14 +101,14 @@ def test_filter_has_the_exact_likelihood_of_linear_equations(states):
         A = jnp.array(rng.normal(size=(states, states)) - 1.5 * np.eye(states))
         b, G = jnp.array(rng.normal(size=states)), jnp.array(np.tril(rng.normal(size=(states, states))))
         noise = jnp.array(rng.uniform(0.3, 0.6, states))
-        data = series(seed, states=states, missing=0.3)
+        data = scattered(seed, states=states, missing=0.3)
         exact = exact_linear(A, b, G, noise, data)
         np.testing.assert_allclose(filter_linear(A, b, G @ G.T, noise**2, data), exact, rtol=1e-9)
 
 
 @pytest.mark.parametrize("noise", [0.3, 0.6])
 def test_grid_likelihood_is_exact_on_ou(noise):
-    data = series(5, size=12, regular=True, missing=0.2)
+    data = scattered(5, size=12, regular=True, missing=0.2)
     grid = jnp.linspace(-8.0, 8.0, 801)
     found = grid_log_likelihood(ou_drift, jnp.array(0.5), jnp.array(noise), data, grid, steps=2)
     exact = ou_value(noise, data)
@@ -276,7 +265,7 @@ def test_moments_follow_their_differential_equations():
 
 
 def test_rows_that_repeat_the_last_time_and_observe_nothing_change_nothing():
-    data = series(3, states=2, missing=0.2)
+    data = scattered(3, states=2, missing=0.2)
     more = Observations(
         jnp.concatenate([data.times, jnp.repeat(data.times[-1], 5)]),
         jnp.concatenate([data.values, jnp.zeros((5, 2))]),
@@ -290,7 +279,7 @@ def test_rows_that_repeat_the_last_time_and_observe_nothing_change_nothing():
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_smoother_is_the_conditional_of_a_multivariate_normal_on_ou(noise):
     for seed in range(3):
-        data = series(seed, missing=0.4)
+        data = scattered(seed, missing=0.4)
         mean, covariance = dense_ou(data, noise)
         rows = seen(data)
         gain = np.linalg.solve(covariance[np.ix_(rows, rows)] + noise**2 * np.eye(len(rows)), covariance[rows]).T
@@ -304,7 +293,7 @@ def test_smoother_is_the_conditional_of_a_multivariate_normal_on_ou(noise):
 
 def test_smoother_equals_rauch_tung_striebel_on_two_states():
     A, Q = jnp.array([[-0.5, 1.0], [-1.0, -0.3]]), jnp.array([[0.2, 0.05], [0.05, 0.1]])
-    data, variance = series(4, states=2, missing=0.3), jnp.array([0.1, 0.2])
+    data, variance = scattered(4, states=2, missing=0.3), jnp.array([0.1, 0.2])
     first, rest = given_first_row(data, variance)
     done = run_filter(lambda t, x: A @ x, Q, variance, first, rest, 2)
     found = run_smoother(done)
@@ -321,7 +310,7 @@ def test_smoother_equals_rauch_tung_striebel_on_two_states():
 
 
 def test_state_missing_in_the_first_row_starts_near_its_first_value():
-    data = series(2, states=2)
+    data = scattered(2, states=2)
     data = Observations(data.times, data.values, data.observed.at[:2, 1].set(False))
     first, rest = given_first_row(data, jnp.array([0.1, 0.2]), spread=3.0)
     np.testing.assert_array_equal(first.mean, [data.values[0, 0], data.values[2, 1]])
@@ -390,7 +379,7 @@ def test_forward_gradient_is_that_of_finite_differences():
 
 
 def test_with_a_plain_number_of_steps_reverse_mode_agrees_with_forward_mode():
-    data = series(1, regular=True)
+    data = scattered(1, regular=True)
 
     def value(x):
         first, rest = given_first_row(data, x[1:] ** 2)
@@ -415,106 +404,3 @@ def test_curvature_is_the_expected_one():
     np.testing.assert_allclose(at.curvature, np.diag([4 / s, 2 / s**2]), rtol=1e-12)
     left = np.asarray(y) - a
     np.testing.assert_allclose(at.gradient, [-left.sum() / s, 0.5 * (4 / s - left @ left / s**2)], rtol=1e-12)
-
-
-def test_a_reparameterised_value_has_the_second_derivative_of_the_composition():
-    c, b = jnp.array([[2.0, 0.5], [0.5, 1.0]]), jnp.array([0.3, -0.4])
-
-    def inner(x):
-        return jnp.stack([x[0] ** 2 * x[1], jnp.exp(x[1])])
-
-    def outer(z):
-        return 0.5 * z @ c @ z + b @ z
-
-    x = jnp.array([0.7, -0.2])
-    z = inner(x)
-    got = ValueGradHessian(outer(z), c @ z + b, c).reparameterise(inner, x)
-    np.testing.assert_allclose(got.gradient, jax.grad(lambda x: outer(inner(x)))(x))
-    np.testing.assert_allclose(got.curvature, jax.hessian(lambda x: outer(inner(x)))(x))
-
-
-def rosenbrock(x) -> ValueGradHessian:
-    """A curved valley as a sum of squares, not finite beyond x_0 > 3."""
-
-    def r(x):
-        return jnp.stack([10 * (x[1] - x[0] ** 2), 1 - x[0]])
-
-    J, value = jax.jacfwd(r)(x), r(x)
-    return ValueGradHessian(jnp.where(x[0] > 3, jnp.nan, 0.5 * value @ value), value @ J, J.T @ J)
-
-
-def test_the_search_finds_the_lowest_point_and_survives_what_is_not_finite():
-    starts = jnp.array([[-1.2, 1.0], [2.9, -5.0], [0.0, 30.0]])
-    max_step = jnp.array([5.0, 50.0])
-    each = jax.vmap(lambda x: levenberg_marquardt(rosenbrock, x[None], max_step=max_step, tolerance=1e-12))
-    found = jax.jit(each)(starts)
-    np.testing.assert_allclose(found.x, 1.0, atol=1e-5)
-    assert found.converged.all()
-    assert (jnp.diff(found.values, axis=-1) <= 0).all()
-
-
-def test_search_behind_one_that_is_done_is_given_up():
-    """From afar the narrow valley of the second start takes longer than the patience with it."""
-    starts = jnp.array([[1.0, 1.0], [-1.2, 1.0]])
-    found = jax.jit(lambda x: levenberg_marquardt(rosenbrock, x, max_step=jnp.full(2, 0.05), iterations=200))(starts)
-    assert found.steps[0] < found.steps[1] < 25
-    alone = jax.jit(lambda x: levenberg_marquardt(rosenbrock, x, max_step=jnp.full(2, 0.05), iterations=200))(
-        starts[1:]
-    )
-    assert alone.converged[0] and alone.steps[0] > 25
-
-
-def test_a_search_that_cannot_begin_says_so():
-    found = levenberg_marquardt(rosenbrock, jnp.array([[4.0, 1.0]]), max_step=jnp.ones(2))
-    assert not found.converged[0]
-    np.testing.assert_array_equal(found.x, [[4.0, 1.0]])
-
-
-# --- start values ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_filled_interpolates_as_numpy_does(seed):
-    rng = np.random.default_rng(seed)
-    data = series(seed, states=3)
-    observed = rng.uniform(size=data.observed.shape) > 0.5
-    found = filled(data.times, jnp.where(observed, data.values, 0.0), jnp.array(observed))
-    for k in range(3):
-        use, t = observed[:, k], np.asarray(data.times)
-        np.testing.assert_allclose(found[:, k], np.interp(t, t[use], np.asarray(data.values)[use, k]), atol=1e-12)
-
-
-@pytest.mark.parametrize("over", [1, 3])
-def test_increment_errors_add_up_the_drift_by_trapezoids(over):
-    data = series(1, states=2)
-    t, x = np.asarray(data.times), np.asarray(data.values)
-    f = np.sin(x)
-    naive = np.zeros_like(x)
-    for i in range(len(t) - over):
-        total = sum(0.5 * (f[j] + f[j + 1]) * (t[j + 1] - t[j]) for j in range(i, i + over))
-        naive[i] = x[i + over] - x[i] - total
-    np.testing.assert_allclose(increment_errors(data.times, data.values, jnp.array(f), over), naive, atol=1e-12)
-
-
-def test_log_mean_square_has_the_gradient_of_its_value():
-    e = jnp.array(np.random.default_rng(0).normal(size=(2, 9, 3)))
-
-    def errors(x):
-        return e * x[0] + jnp.sin(x[1]) * e**2
-
-    x = jnp.array([0.4, 0.9])
-    at = log_mean_square(errors, x)
-    np.testing.assert_allclose(at.gradient, jax.grad(lambda x: log_mean_square(errors, x).value)(x), rtol=1e-8)
-    assert (jnp.linalg.eigvalsh(at.curvature) > 0).all()
-
-
-@pytest.mark.parametrize(("g", "s"), [(1.0, 0.5), (0.3, 1.0), (1.0, 0.2)])
-def test_split_tells_diffusion_from_noise(g, s):
-    rng = np.random.default_rng(0)
-    n = 40_000
-    errors = g * rng.normal(size=(1, n, 1)) + s * np.diff(rng.normal(size=(1, n + 1, 1)), axis=1)
-    diffusion, noise = split(jnp.array(errors))
-    # The lag-one covariance of n errors of variance v = g² + 2s² has a standard error below 1.5 v/√n; σ² is
-    # that covariance and g² differs from v by twice it: four standard errors.
-    tolerance = 4 * 2 * 1.5 * (g**2 + 2 * s**2) / np.sqrt(n)
-    np.testing.assert_allclose([diffusion[0] ** 2, noise[0] ** 2], [g**2, s**2], atol=tolerance)

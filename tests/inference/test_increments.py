@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from contract import ou_series, relaxing
+from contract import ou_series, relaxing, scattered
 from sdefit.data import Series, standardise
 from sdefit.dynamics.equations import equations
+from sdefit.inference.increments import filled, increment_errors, split
 from sdefit.methods._increments import SPANS, Increments
 
 
@@ -55,3 +56,41 @@ def test_scales_are_finite_whatever_the_drift():
     pool = jax.tree.map(jnp.asarray, standardise([ou_series(1)]))
     found = jax.jit(lambda: Increments.of(model, pool).scales_near(jnp.ones(2), jnp.full(2, jnp.inf)))()
     assert np.all(np.isfinite(found)) and np.all(found > 0)
+
+
+# --- start values ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_filled_interpolates_as_numpy_does(seed):
+    rng = np.random.default_rng(seed)
+    data = scattered(seed, states=3)
+    observed = rng.uniform(size=data.observed.shape) > 0.5
+    found = filled(data.times, jnp.where(observed, data.values, 0.0), jnp.array(observed))
+    for k in range(3):
+        use, t = observed[:, k], np.asarray(data.times)
+        np.testing.assert_allclose(found[:, k], np.interp(t, t[use], np.asarray(data.values)[use, k]), atol=1e-12)
+
+
+@pytest.mark.parametrize("over", [1, 3])
+def test_increment_errors_add_up_the_drift_by_trapezoids(over):
+    data = scattered(1, states=2)
+    t, x = np.asarray(data.times), np.asarray(data.values)
+    f = np.sin(x)
+    naive = np.zeros_like(x)
+    for i in range(len(t) - over):
+        total = sum(0.5 * (f[j] + f[j + 1]) * (t[j + 1] - t[j]) for j in range(i, i + over))
+        naive[i] = x[i + over] - x[i] - total
+    np.testing.assert_allclose(increment_errors(data.times, data.values, jnp.array(f), over), naive, atol=1e-12)
+
+
+@pytest.mark.parametrize(("g", "s"), [(1.0, 0.5), (0.3, 1.0), (1.0, 0.2)])
+def test_split_tells_diffusion_from_noise(g, s):
+    rng = np.random.default_rng(0)
+    n = 40_000
+    errors = g * rng.normal(size=(1, n, 1)) + s * np.diff(rng.normal(size=(1, n + 1, 1)), axis=1)
+    diffusion, noise = split(jnp.array(errors))
+    # The lag-one covariance of n errors of variance v = g² + 2s² has a standard error below 1.5 v/√n; σ² is
+    # that covariance and g² differs from v by twice it: four standard errors.
+    tolerance = 4 * 2 * 1.5 * (g**2 + 2 * s**2) / np.sqrt(n)
+    np.testing.assert_allclose([diffusion[0] ** 2, noise[0] ** 2], [g**2, s**2], atol=tolerance)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from test_report import CHROMIUM, browse, make_record, read_csv, read_page
 
 from sdefit.cli.app import run
 from sdefit.data import write_csv
@@ -21,9 +22,8 @@ from sdefit.report.reproduction import duration, run_page, write_run
 from sdefit.report.runs import Run, labels, read_run
 from sdefit.report.scores import best_rows, margin, scores
 from sdefit.store import Record
-from test_report import CHROMIUM, browse, make_record, read_csv, read_page
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SMALL = ["--systems", "ou,dw", "--methods", "moments", "--realizations", "4", "--block", "3", "--seed", "7"]
 TIMES = ["seconds", "compile_seconds"]
 
