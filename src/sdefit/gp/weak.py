@@ -6,7 +6,7 @@ Given a path x̂ near the truth, dx = f(x, θ) dt + G dw is read as the linear m
 
 with f linearised in θ (and, with `feedback`, in x about x̂), under a wide Gaussian prior on θ. One Kalman filter of
 x − x̂ given θ, with a column of means for each parameter, tells how every innovation depends on θ: θ is then integrated
-out in closed form. That gives the marginal likelihood of (G, σ) with θ and x(t_1) integrated out (REML), the
+out in closed form. A gap too long to follow a path through divides a series into two. That gives the marginal likelihood of (G, σ) with θ and x(t_1) integrated out (REML), the
 generalised least-squares θ with its covariance, and a better path.
 
 x̂ was smoothed, hence knows the noise to come, and f linearised at x̂ misses how x − x̂ and that noise go together: rates
@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from sdefit._types import Array, Bool, Float, Scalar, Theta
-from sdefit.data import over_series
+from sdefit.data import LONG_GAP, over_series
 from sdefit.gp.latent import Data
 from sdefit.linalg import dot, product, solve_and_log_det
 from sdefit.linalg import solve as solve_small
@@ -36,9 +36,11 @@ class Chain(eqx.Module):
     """How the deviation of x from the path goes on from row to row, but for G and σ.
 
     d_n = carried d_{n−1} + push · (1, τ) + Σ_j kicks_j G w_j with standard normal w_j; τ is θ's deviation from the
-    center of its prior in widths. The first row starts anew: from the observation there give or take 1, and where
-    there is none from the path give or take 10.
+    center of its prior in widths. The first row starts anew, and so does one after a gap too long to follow the path
+    through: from the observation there give or take 1, and where there is none from the path give or take 10.
     """
+
+    begins: Bool[Array, "*rows"]
 
     carried: Float[Array, "*rows state state"]
     push: Float[Array, "*rows state columns"]
@@ -92,16 +94,29 @@ def chain(
     push = jnp.concatenate([begun, moved * width[None, None, None, :]], axis=-1)
     root = jnp.sqrt(0.5 * gaps)[:, :, None, None]
     kicks = jnp.stack([root * eye[None, None], root * carried], axis=2)
-    first = jnp.where(rows.observed, rows.values - path, 0.0)[:, :1, :, None]
-    begin = jnp.concatenate([first, jnp.zeros_like(first, shape=(*first.shape[:-1], theta.size))], axis=-1)
+    first = jnp.where(rows.observed, rows.values - path, 0.0)[..., None]
+    begin = jnp.pad(first, ((0, 0), (0, 0), (0, 0), (0, theta.size)))
+    begins = jnp.pad(_broken(gaps), ((0, 0), (1, 0)), constant_values=True)
+
+    def unless_begun(a, otherwise):
+        """Numbers of each gap at the row behind it, but for rows that begin."""
+        behind = jnp.pad(a, ((0, 0), (1, 0)) + ((0, 0),) * (a.ndim - 2))
+        return jnp.where(begins.reshape(*begins.shape, *(1,) * (a.ndim - 2)), otherwise, behind)
+
     return Chain(
-        jnp.pad(carried, ((0, 0), (1, 0), (0, 0), (0, 0))),
-        jnp.concatenate([begin, push], axis=1),
-        jnp.pad(kicks, ((0, 0), (1, 0), (0, 0), (0, 0), (0, 0))),
+        begins,
+        unless_begun(carried, 0.0),
+        unless_begun(push, begin),
+        unless_begun(kicks, 0.0),
         rows.values - path,
         rows.observed,
         path,
     )
+
+
+def _broken(gaps: Float[Array, "series gaps"]) -> Bool[Array, "series gaps"]:
+    """Gaps too long to follow a path through: a midpoint makes two of each."""
+    return gaps > LONG_GAP / 2
 
 
 def without_midpoints(link: Chain) -> Chain:
@@ -114,6 +129,7 @@ def without_midpoints(link: Chain) -> Chain:
     none = jnp.zeros_like(kicks[:, :1])
     every = jax.tree.map(lambda a: a[:, ::2], link)
     return Chain(
+        every.begins,
         jnp.concatenate([begin.carried, dot(turn, first.carried)], axis=1),
         jnp.concatenate([begin.push, push], axis=1),
         jnp.concatenate([none, kicks], axis=1),
@@ -236,12 +252,11 @@ def _log_scatter(done: _Forward) -> Scalar:
 
 
 def _spread(link: Chain, G: Float[Array, "state state"]) -> Float[Array, "series times state state"]:
-    """The variance that each row adds; in the first one that of x(t_1)."""
+    """The variance that each row adds; where a row begins, that of x there."""
     arms = dot(link.kicks, G[None, None, None])
     spread = jnp.sum(dot(arms, jnp.swapaxes(arms, -1, -2)), axis=2)
-    begin = jnp.where(link.observed[:, 0], 1.0, _ANYWHERE**2)
-    first = begin[:, :, None] * jnp.eye(G.shape[0], dtype=G.dtype)[None]
-    return jnp.concatenate([first[:, None], spread[:, 1:]], axis=1)
+    begin = jnp.where(link.observed, 1.0, _ANYWHERE**2)
+    return jnp.where(link.begins[..., None, None], begin[..., None] * jnp.eye(G.shape[0], dtype=G.dtype)[None, None], spread)
 
 
 def log_likelihood(
@@ -302,7 +317,7 @@ def solve(link: Chain, G: Float[Array, "state state"], variance: Float[Array, "s
     carried, behind = link.carried[:, 1:], later.information[:, 1:]
     before = dot(dot(jnp.swapaxes(carried, -1, -2), behind), carried)
     resolved = jnp.stack([dot(before, done.updated[:, :-1]), dot(behind, done.predicted[:, 1:])], axis=2)
-    seen = jnp.cumsum(link.observed, axis=1)[:, :-1] > 0
+    seen = (jnp.cumsum(link.observed, axis=1)[:, :-1] > 0) & ~link.begins[:, 1:, None]
     return Refit(
         center + width * told.tau,
         width[:, None] * told.covariance * width[None, :],
@@ -342,6 +357,7 @@ def divergence_share(move: Theta, covariance: Float[Array, "params params"], row
     unequal lengths count as the number of equal ones that tell as much.
     """
     rho2 = move @ solve_small(covariance, move[:, None])[:, 0]
-    lengths = rows.times[:, -1] - rows.times[:, 0]
+    gaps = jnp.diff(rows.times, axis=1)
+    lengths = jnp.sum(jnp.where(_broken(gaps), 0.0, gaps), axis=1)
     alike = jnp.sum(lengths) ** 2 / jnp.sum(lengths**2)
     return jnp.maximum(1 - 1 / (4 * alike), 1 - 2.0 / jnp.maximum(rho2, 1e-12))

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from sdefit._types import Array, Bool, Float, Key, Theta
-from sdefit.data import Pool
+from sdefit.data import LONG_GAP, Pool
 from sdefit.dynamics.sde import SDE
+from sdefit.dynamics.units import ScaledBounds
 from sdefit.errors import DataError, ModelError
 from sdefit.methods._base import Method
 from sdefit.result import Code, Estimate
@@ -25,7 +26,7 @@ class Moments(Method):
     - G Gᵀ = Σ (r_i r_iᵀ − 2σ²) / Σ h_i, moved to the nearest matrix that is no variance below zero.
 
     All three are biased where the drift turns within one spacing or the noise is not small against an
-    increment. Rows in which some state is missing are passed over.
+    increment. Rows in which some state is missing are passed over, and gaps of more than ten typical spacings.
 
     **Arguments**
     - `starts`: searches from as many places, in one batch; the first is the user's.
@@ -70,18 +71,19 @@ class Moments(Method):
 
     def _theta(self, model, pool, rows, start, key):
         """The best of several searches in unconstrained coordinates."""
+        bounds = ScaledBounds.of(model, pool)
 
         def residuals(u):
-            r, h, use = _residuals(model, pool, rows, model.bounds.constrain(u))
+            r, h, use = _residuals(model, pool, rows, bounds.constrain(u))
             weight = jnp.where(use, 1.0 / jnp.sqrt(h * jnp.sum(use)), 0.0)
             return (r * weight[..., None]).ravel()
 
         u = jax.random.uniform(key, (self.starts, len(model.free)), minval=-3.0, maxval=3.0)
-        # exp(0) = 1 is a fair first guess of a positive number; a real one at exactly 0 can hide others.
-        first = jnp.where(jnp.isnan(start), 0.5, model.bounds.unconstrain(jnp.nan_to_num(start)))
+        # About one unit is a fair first guess of a positive number; a real one at exactly 0 can hide others.
+        first = jnp.where(jnp.isnan(start), 0.5, bounds.unconstrain(jnp.nan_to_num(start)))
         ends = jax.vmap(lambda u: _least_squares(residuals, u, self.iterations))(u.at[0].set(first))
         end = jax.tree.map(lambda a: a[jnp.argmin(ends[0].loss)], ends)
-        return model.bounds.constrain(end[0].u), *end
+        return bounds.constrain(end[0].u), *end
 
 
 class _Place(NamedTuple):
@@ -135,7 +137,9 @@ def _residuals(model, pool: Pool, rows, theta):
     drift = pool.drift(lambda t, x: model.f(t, x, theta))
     f = jax.vmap(jax.vmap(drift, (0, 0, None)))(times[:, :-1], values[:, :-1], pool.origins)
     use = complete[:, 1:] & complete[:, :-1]
-    h = jnp.where(use, jnp.diff(times), 1.0)
+    gaps = jnp.diff(times)
+    use = use & (gaps <= LONG_GAP)
+    h = jnp.where(use, gaps, 1.0)
     return jnp.where(use[..., None], jnp.diff(values, axis=1) - f * h[..., None], 0.0), h, use
 
 
