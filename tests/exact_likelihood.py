@@ -6,6 +6,8 @@ import jax.numpy as jnp
 from sdefit._types import Array, Float, Scalar
 from sdefit.ssm.kalman import Observations
 
+_DOUBLINGS = 64  # at most, of a time step
+
 
 def linear_log_likelihood(
     A: Float[Array, "state state"],
@@ -39,13 +41,25 @@ def ou_log_likelihood(rate: Scalar, level: Scalar, G: Scalar, noise: Scalar, dat
 
 
 def _transition(A, b, Q, h):
-    """exp(Ah), ∫ exp(As) b ds and ∫ exp(As) Q exp(As)ᵀ ds from one exponential of a block matrix each."""
+    """exp(Ah), ∫ exp(As) b ds and ∫ exp(As) Q exp(As)ᵀ ds from one exponential of a block matrix each.
+
+    exp(−Ah) overflows over a long h: that one is halved until ‖Ah‖ is at most 1, and the flow doubled as often.
+    """
     K = b.size
     zero = jnp.zeros((K, K))
-    drift = jax.scipy.linalg.expm(h * jnp.block([[A, b[:, None]], [jnp.zeros((1, K + 1))]]))
-    blocks = jax.scipy.linalg.expm(h * jnp.block([[-A, Q], [zero, A.T]]))
+    size = jax.lax.stop_gradient(h * jnp.max(jnp.sum(jnp.abs(A), axis=1)))
+    doublings = jnp.where(size > 1, jnp.ceil(jnp.log2(jnp.maximum(size, 1.0))), 0.0)
+    short = h / jnp.exp2(doublings)
+    drift = jax.scipy.linalg.expm(short * jnp.block([[A, b[:, None]], [jnp.zeros((1, K + 1))]]))
+    blocks = jax.scipy.linalg.expm(short * jnp.block([[-A, Q], [zero, A.T]]))
     F = blocks[K:, K:].T
-    return F, drift[:K, K], F @ blocks[:K, K:]
+
+    def double(i, flow):
+        F, c, S = flow
+        twice = F @ F, c + F @ c, S + F @ S @ F.T
+        return jax.tree.map(lambda a, b: jnp.where(i < doublings, a, b), twice, flow)
+
+    return jax.lax.fori_loop(0, _DOUBLINGS, double, (F, drift[:K, K], F @ blocks[:K, K:]))
 
 
 def _update(mean, P, y, observed, noise):

@@ -85,11 +85,11 @@ def test_known_drift_gives_the_exact_likelihood_of_G(kernel, states):
 
 
 def naive_levels(series):
-    """The one level L with Σ rough² = Σ (L/2 · w_noise + L · w_diffusion), triple by triple; g² = L, σ² = L/2."""
+    """The level L that maximises Σ log N(rough | 0, L/2 · w_noise + L · w_diffusion) over triples; g² = L, σ² = L/2."""
     K = series[0].values.shape[1]
     levels = []
     for k in range(K):
-        square = weight = 0.0
+        squares = []
         for data in series:
             seen = np.flatnonzero(np.asarray(data.observed)[:, k])
             t, y = np.asarray(data.times)[seen], np.asarray(data.values)[seen, k]
@@ -97,9 +97,9 @@ def naive_levels(series):
                 before, after = t[i] - t[i - 1], t[i + 1] - t[i]
                 line = (after * y[i - 1] + before * y[i + 1]) / (before + after)
                 a, b = after / (before + after), before / (before + after)
-                square += (y[i] - line) ** 2
-                weight += (1 + a * a + b * b) / 2 + before * after / (before + after)
-        levels.append(square / weight)
+                weight = (1 + a * a + b * b) / 2 + before * after / (before + after)
+                squares.append((y[i] - line) ** 2 / weight)
+        levels.append(np.mean(squares))
     return np.array(levels)
 
 

@@ -459,7 +459,7 @@ def spans(*lengths: float) -> Observations:
         (spans(7.0), 3 / 4),
         (spans(*[7.0] * 4), 15 / 16),
         (spans(7.0, 0.0), 3 / 4),
-        (spans(8.0, 4.0), 1 - 80 / 144 / 4),
+        (spans(7.0, 3.5), 1 - 80 / 144 / 4),
     ],
     ids=["one", "four", "one and nothing", "unequal"],
 )

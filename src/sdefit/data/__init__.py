@@ -4,6 +4,7 @@ from sdefit.data.csvfile import read_csv as read_csv
 from sdefit.data.csvfile import write_csv as write_csv
 from sdefit.data.frames import from_frame as from_frame
 from sdefit.data.lanes import over_series as over_series
+from sdefit.data.pool import LONG_GAP as LONG_GAP
 from sdefit.data.pool import Pool as Pool
 from sdefit.data.pool import stack as stack
 from sdefit.data.pool import standardise as standardise

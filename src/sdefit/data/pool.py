@@ -17,14 +17,16 @@ from sdefit.errors import DataError
 SMALLEST, LARGEST = 1e-100, 1e100
 # A state that varies less than this part of its own size is constant up to rounding.
 CONSTANT = 1e-12
-# Times closer than this part of the mean spacing are one time to `with_times`.
+# Times closer than this part of the typical spacing are one time to `with_times`.
 SAME_TIME = 1e-9
+# A gap of more typical spacings than this is too long to follow a path through without the drift's own flow.
+LONG_GAP = 10.0
 
 
 class Pool(eqx.Module):
     """One or several series of the same states on common arrays, standardised.
 
-    Times run from each series' own first row in units of `time_scale` (the mean spacing); values are
+    Times run from each series' own first row in units of `time_scale` (the median spacing); values are
     (value − center)/scale. Rows beyond the end of a shorter series repeat its last time and are
     observed nowhere, so they change no answer. `stack` adds a leading axis of fits. Inputs are in the user's
     units, at times of their own on the same clock.
@@ -182,13 +184,13 @@ def check_inputs(many: Sequence[Series], inputs: Sequence[str]) -> None:
 
 
 def _time_scale(many: Sequence[Series]) -> float:
-    """The mean spacing of rows: the total span over the total number of gaps."""
+    """The median spacing of rows, over all gaps of all series: a long gap does not change it."""
     largest = max(float(np.abs(one.times).max()) for one in many)
     if largest > LARGEST:
         raise DataError(f"times must stay below {LARGEST:g}, but one is {largest:g}; choose a larger unit of time")
-    scale = sum(one.span for one in many) / sum(len(one) - 1 for one in many)
+    scale = float(np.median(np.concatenate([np.diff(one.times) for one in many])))
     if scale < SMALLEST:
-        raise DataError(f"times must be {SMALLEST:g} apart or more on average, not {scale:g}; choose a smaller unit")
+        raise DataError(f"times must be {SMALLEST:g} apart or more as a rule, not {scale:g}; choose a smaller unit")
     return scale
 
 
@@ -198,7 +200,9 @@ def _standard_times(one: Series, time_scale: float) -> np.ndarray:
     tied = np.diff(times) <= 0
     if tied.any():
         a, b = one.times[np.argmax(tied)], one.times[np.argmax(tied) + 1]
-        raise DataError(f"times must differ, but {a:g} and {b:g} are the same beside a mean spacing of {time_scale:g}")
+        raise DataError(
+            f"times must differ, but {a:g} and {b:g} are the same beside a median spacing of {time_scale:g}"
+        )
     return times
 
 

@@ -190,8 +190,8 @@ def _unconstrain(theta: Theta, lower: np.ndarray, upper: np.ndarray) -> Theta:
 
 
 def _edge(bound: np.ndarray) -> np.ndarray:
-    """The least distance kept from a bound: above its rounding, yet far below any unit a user may choose."""
-    return np.maximum(1e-30, 1e-12 * np.abs(bound))
+    """The least distance kept from a bound: above its rounding, and a number that is not 0."""
+    return np.maximum(np.finfo(np.float64).tiny, 1e-12 * np.abs(bound))
 
 
 def as_parameters(given: Mapping[str, Parameter | float]) -> dict[str, Parameter]:

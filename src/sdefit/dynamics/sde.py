@@ -122,6 +122,10 @@ class SDE:
             t, names = t.time, names | t.inputs(self.inputs, self.hold)
         elif self.inputs:
             raise ModelError(f"the drift needs the inputs {', '.join(self.inputs)}, but only a time came")
+        return self.f_named(t, x, names)
+
+    def f_named(self, t: Scalar, x: Float[Array, "state"], names: Mapping[str, Any]) -> Float[Array, "state"]:
+        """The drift at one point, from a mapping of all parameters and inputs by name."""
         value = self.drift(t, x, names)
         if isinstance(value, list | tuple):
             value = jnp.stack([jnp.asarray(v, x.dtype) for v in value])

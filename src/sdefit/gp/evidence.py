@@ -98,8 +98,10 @@ def fit_evidence(
 
     **Arguments**
     - `starts`: how many lengths to start from, from an eighth of the span down, each a quarter of the one before.
+
+    The span is that of the longest series, with no gap longer than the unit of time (the typical spacing).
     """
-    span = jnp.max(data.times) - jnp.min(data.times) + 1e-12
+    span = jnp.max(jnp.sum(jnp.minimum(jnp.diff(data.times, axis=-1), 1.0), axis=-1))
 
     def loss(u):
         values = over_series(evidence.solver.log_evidence, (None, 0))(evidence.hyper(u), data)
@@ -119,17 +121,16 @@ def noise_levels(data: Observations) -> tuple[Float[Array, "state"], Float[Array
 
     Roughness is how far an observation lies off the line between its neighbours: with gaps h₁, h₂ and
     weights a, b of the line its variance is σ²(1 + a² + b²) + g² h₁h₂/(h₁ + h₂), whatever smooth
-    drift there is.
+    drift there is. With g² = 2σ² the maximum-likelihood g² is the mean of squares in units of that, each triple taken
+    alone: one about a long gap counts no more than another.
     """
-    square, noise, diffusion = over_series(_roughness)(data)
-    weight = jnp.maximum(jnp.sum(noise / 2 + diffusion, axis=0), 1e-12)
-    level = jnp.maximum(jnp.sum(square, axis=0) / weight, 1e-10)
-    level = jnp.where(weight > 1e-12, level, 0.02)
+    square, triples = (jnp.sum(a, axis=0) for a in over_series(_roughness)(data))
+    level = jnp.where(triples > 0, jnp.maximum(square / jnp.maximum(triples, 1), 1e-10), 0.02)
     return 0.5 * jnp.log(level), 0.5 * jnp.log(level / 2)
 
 
 def _roughness(data: Observations):
-    """Sums over the observed triples of each state: squared roughness, and its weights in σ² and g²."""
+    """Over the observed triples of each state: the sum of squared roughness in units of its variance, their number."""
 
     def one(values, observed):
         order = jnp.argsort(~observed, stable=True)  # the observed ones first, in order
@@ -139,8 +140,8 @@ def _roughness(data: Observations):
         whole = jnp.where(use, before + after, 1.0)
         b = before / whole
         off = y[1:-1] - (1 - b) * y[:-2] - b * y[2:]
-        terms = off**2, 1 + (1 - b) ** 2 + b**2, before * after / whole
-        return tuple(jnp.sum(jnp.where(use, term, 0.0)) for term in terms)
+        variance = 0.5 * (1 + (1 - b) ** 2 + b**2) + before * after / whole
+        return jnp.sum(jnp.where(use, off**2 / variance, 0.0)), jnp.sum(use)
 
     return jax.vmap(one, in_axes=(1, 1))(data.values, data.observed)
 

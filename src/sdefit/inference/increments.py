@@ -44,13 +44,16 @@ def increment_errors(
 ) -> Float[Array, "times state"]:
     """x(t_{i+q}) − x(t_i) less the integral of the drift between them, q = `over`; 0 where the series ends before.
 
-    It ends where times begin to repeat.
+    It ends where times begin to repeat. What spans more than q units of time (the typical spacing) counts per q units:
+    over a long gap the trapezoidal rule says little, and the variance grows no further.
     """
-    middle = 0.5 * (drifts[1:] + drifts[:-1]) * jnp.diff(times)[:, None]
-    rest = path - jnp.concatenate([jnp.zeros_like(path[:1]), jnp.cumsum(middle, axis=0)])
+    gaps = jnp.diff(times)
     ahead = jnp.minimum(jnp.arange(times.size) + over, times.size - 1)
+    middle = 0.5 * (drifts[1:] + drifts[:-1]) * gaps[:, None]
+    rest = path - jnp.concatenate([jnp.zeros_like(path[:1]), jnp.cumsum(middle, axis=0)])
     inside = (jnp.arange(times.size) + over < times.size) & (times[ahead] > times[ahead - 1])
-    return jnp.where(inside[:, None], rest[ahead] - rest, 0.0)
+    long = jnp.maximum((times[ahead] - times) / over, 1.0)
+    return jnp.where(inside[:, None], (rest[ahead] - rest) / long[:, None], 0.0)
 
 
 def split(errors: Float[Array, "series times state"]) -> tuple[Float[Array, "state"], Float[Array, "state"]]:

@@ -7,7 +7,8 @@ Given a path x̂ near the truth, the equation is read as
 with f linearised in θ and, through its Jacobian, in x about x̂, under a wide normal prior on θ. One Kalman filter of
 x − x̂, with a column of means for each parameter, tells how every innovation depends on θ: θ is then integrated out in
 closed form (Durbin and Koopman 2012, section 6.2). That gives the marginal likelihood of G and σ with θ and x(t_1)
-integrated out (REML), the generalised least-squares θ with its covariance, and a better path.
+integrated out (REML), the generalised least-squares θ with its covariance, and a better path. A gap too long to follow
+a path through divides a series into two.
 
 x̂ was smoothed, hence knows the noise to come, and f linearised at x̂ misses how x − x̂ and that noise go together: rates
 come out too small. `onsager_machlup_correction` is the remedy, the divergence term of the Onsager-Machlup functional as
@@ -22,7 +23,7 @@ import jax
 import jax.numpy as jnp
 
 from sdefit._types import Array, Bool, Float, Scalar, Theta
-from sdefit.data import over_series
+from sdefit.data import LONG_GAP, over_series
 from sdefit.linalg import dot, product, solve_and_log_det
 from sdefit.linalg import solve as solve_small
 from sdefit.ssm import kalman
@@ -38,10 +39,11 @@ class LinearisedSSM(eqx.Module):
     """How the deviation d = x − x̂ goes on from row to row, but for G and σ.
 
     d_n = F d_{n−1} + offset · (1, τ) + Σ_j Q_factors_j G w_j with standard normal w_j; τ is θ's deviation from the
-    center of its prior in widths. The first row starts anew: from the observation there give or take 1, and where
-    there is none from the path give or take 10.
+    center of its prior in widths. The first row starts anew, and so does one after a gap too long to follow the path
+    through: from the observation there give or take 1, and where there is none from the path give or take 10.
     """
 
+    begins: Bool[Array, "*rows"]
     F: Float[Array, "*rows state state"]
     offset: Float[Array, "*rows state columns"]
     Q_factors: Float[Array, "*rows factors state state"]
@@ -50,12 +52,11 @@ class LinearisedSSM(eqx.Module):
     path: Float[Array, "*rows state"]
 
     def Q(self, G: Float[Array, "state state"]) -> Float[Array, "series times state state"]:
-        """The covariance that each row adds; in the first one that of x(t_1)."""
+        """The covariance that each row adds; where a row begins, that of x there."""
         factors = dot(self.Q_factors, G[None, None, None])
         process = jnp.sum(dot(factors, jnp.swapaxes(factors, -1, -2)), axis=2)
-        begin = jnp.where(self.observed[:, 0], 1.0, _DIFFUSE**2)
-        first = begin[:, :, None] * jnp.eye(G.shape[0], dtype=G.dtype)[None]
-        return jnp.concatenate([first[:, None], process[:, 1:]], axis=1)
+        anew = jnp.where(self.observed, 1.0, _DIFFUSE**2)[..., None] * jnp.eye(G.shape[0], dtype=G.dtype)[None, None]
+        return jnp.where(self.begins[..., None, None], anew, process)
 
 
 class WeakFormFit(eqx.Module):
@@ -102,16 +103,22 @@ def linearise(
     offset = jnp.concatenate([constant, by_theta * width[None, None, None, :]], axis=-1)
     root = jnp.sqrt(0.5 * gaps)[:, :, None, None]
     Q_factors = jnp.stack([root * eye[None, None], root * F], axis=2)
-    first = jnp.where(rows.observed, rows.values - path, 0.0)[:, :1, :, None]
-    begin = jnp.concatenate([first, jnp.zeros_like(first, shape=(*first.shape[:-1], theta.size))], axis=-1)
-    return LinearisedSSM(
-        jnp.pad(F, ((0, 0), (1, 0), (0, 0), (0, 0))),
-        jnp.concatenate([begin, offset], axis=1),
-        jnp.pad(Q_factors, ((0, 0), (1, 0), (0, 0), (0, 0), (0, 0))),
-        rows.values - path,
-        rows.observed,
-        path,
-    )
+    first = jnp.where(rows.observed, rows.values - path, 0.0)[..., None]
+    begin = jnp.pad(first, ((0, 0), (0, 0), (0, 0), (0, theta.size)))
+    begins = jnp.pad(_too_long(gaps), ((0, 0), (1, 0)), constant_values=True)
+
+    def unless_begun(a, otherwise):
+        """Numbers of each gap at the row behind it, but for rows that begin."""
+        behind = jnp.pad(a, ((0, 0), (1, 0)) + ((0, 0),) * (a.ndim - 2))
+        return jnp.where(begins.reshape(*begins.shape, *(1,) * (a.ndim - 2)), otherwise, behind)
+
+    F, offset, Q_factors = unless_begun(F, 0.0), unless_begun(offset, begin), unless_begun(Q_factors, 0.0)
+    return LinearisedSSM(begins, F, offset, Q_factors, rows.values - path, rows.observed, path)
+
+
+def _too_long(gaps: Float[Array, "series gaps"]) -> Bool[Array, "series gaps"]:
+    """Gaps too long to follow a path through: a midpoint makes two of each."""
+    return gaps > LONG_GAP / 2
 
 
 def skip_midpoints(model: LinearisedSSM) -> LinearisedSSM:
@@ -120,6 +127,7 @@ def skip_midpoints(model: LinearisedSSM) -> LinearisedSSM:
     begin, every = (jax.tree.map(lambda a, part=part: a[:, part], model) for part in (slice(1), slice(None, None, 2)))
     Q_factors = jnp.concatenate([dot(second.F[:, :, None], first.Q_factors), second.Q_factors], axis=2)
     return LinearisedSSM(
+        every.begins,
         jnp.concatenate([begin.F, dot(second.F, first.F)], axis=1),
         jnp.concatenate([begin.offset, dot(second.F, first.offset) + second.offset], axis=1),
         jnp.concatenate([jnp.zeros_like(Q_factors[:, :1]), Q_factors], axis=1),
@@ -214,7 +222,7 @@ def solve(model: LinearisedSSM, G: Float[Array, "state state"], variance, center
     F, N = model.F[:, 1:], later.N[:, 1:]
     before = dot(dot(jnp.swapaxes(F, -1, -2), N), F)
     ends = [dot(before, filtered.updated.covariance[:, :-1]), dot(N, filtered.predicted.covariance[:, 1:])]
-    seen = jnp.cumsum(model.observed, axis=1)[:, :-1] > 0
+    seen = (jnp.cumsum(model.observed, axis=1)[:, :-1] > 0) & ~model.begins[:, 1:, None]
     return WeakFormFit(
         center + width * found.tau,
         width[:, None] * found.covariance * width[None, :],
@@ -283,6 +291,7 @@ def shrinkage(correction: Theta, covariance: Float[Array, "params params"], rows
     Series of unequal lengths count as the number of equal ones that tell as much.
     """
     rho2 = correction @ solve_small(covariance, correction[:, None])[:, 0]
-    lengths = rows.times[:, -1] - rows.times[:, 0]
+    gaps = jnp.diff(rows.times, axis=1)
+    lengths = jnp.sum(jnp.where(_too_long(gaps), 0.0, gaps), axis=1)
     alike = jnp.sum(lengths) ** 2 / jnp.sum(lengths**2)
     return jnp.maximum(1 - 1 / (4 * alike), 1 - 2.0 / jnp.maximum(rho2, 1e-12))

@@ -15,6 +15,7 @@ import numpy as np
 from sdefit._types import Array, Float, Scalar, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
+from sdefit.dynamics.units import ScaledBounds
 from sdefit.gp.evidence import noise_residuals, singularity
 from sdefit.linalg import dot, picked, placed, product
 from sdefit.optimise import ValueGradHessian
@@ -39,11 +40,19 @@ class Point(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Coordinates:
-    """The vector u = (θ unconstrained, diagonal of G, G below it, σ, x(t_1)), as far as each is estimated."""
+    """The vector u = (θ unconstrained, diagonal of G, G below it, σ, x(t_1)), as far as each is estimated.
+
+    None of them depends on the user's units.
+    """
 
     model: SDE
     pool: Pool
     noise: str
+
+    @property
+    def bounds(self) -> ScaledBounds:
+        """The bounds of θ, with coordinates in units of the data."""
+        return ScaledBounds.of(self.model, self.pool)
 
     @property
     def sizes(self) -> tuple[int, int, int, int, int]:
@@ -56,17 +65,18 @@ class Coordinates:
 
     @property
     def max_step(self) -> Float[Array, "coordinates"]:
-        """The longest step a search may take: unlimited where a coordinate has the user's own units."""
+        """The longest step a search may take: unlimited for a real number."""
         ends = zip(self.model.bounds.lower, self.model.bounds.upper, strict=True)
         theta = [np.inf if np.isinf(a) and np.isinf(b) else 2.0 for a, b in ends]
         return jnp.array(theta + [1.0] * sum(self.sizes[1:]))
 
     def natural(self, u: Float[Array, "coordinates"]) -> Float[Array, "natural"]:
-        """(θ, G Gᵀ on and below the diagonal, σ², x(t_1)): what the likelihood is nearly quadratic in."""
+        """(θ in units of the data, lower G Gᵀ, σ², x(t_1)): what the likelihood is nearly quadratic in."""
         theta, scales, below, sigma, first = jnp.split(u, np.cumsum(self.sizes)[:-1])
         G = _lower(scales, below)
         Q = picked(dot(G, G.T), self._entries) if scales.size else scales
-        return jnp.concatenate([self.model.bounds.constrain(theta), Q, sigma**2 + _FLOOR, first])
+        bounds = self.bounds
+        return jnp.concatenate([bounds.constrain(theta) / bounds.unit, Q, sigma**2 + _FLOOR, first])
 
     def point(self, natural: Float[Array, "natural"], loose: float | Scalar = 0.0) -> Point:
         """The parts of a vector of natural coordinates; `loose` is the diffusion of a model without any."""
@@ -83,6 +93,7 @@ class Coordinates:
                 full = placed(Q, (rows, columns), K) + placed(mirrored, (columns, rows), K)
         if self.noise != "each":
             variance = variance * self._even**2 if self.noise == "same" else jnp.zeros(K)
+        theta = theta * self.bounds.unit
         return Point(theta, full, variance, first.reshape(-1, K) if first.size else jnp.zeros((series, K)))
 
     def begin(self, u, diffusion, noise, correlation, first) -> Float[Array, "coordinates"]:
@@ -101,7 +112,7 @@ class Coordinates:
         diagonal = jnp.diagonal(G) / self._even if scales == 1 else jnp.diagonal(G)
         rest = G[jnp.tril_indices(G.shape[0], -1)][:below]
         s = jnp.mean(noise / self._even, keepdims=True) if sigma == 1 else noise[:sigma]
-        return jnp.concatenate([self.model.bounds.unconstrain(theta), diagonal[:scales], rest, s, first.ravel()[:last]])
+        return jnp.concatenate([self.bounds.unconstrain(theta), diagonal[:scales], rest, s, first.ravel()[:last]])
 
     def quantities(self, natural: Float[Array, "natural"]) -> Float[Array, "quantities"]:
         """(θ, all of G Gᵀ row by row, σ²): what is told of, whatever the coordinates."""
@@ -134,7 +145,7 @@ class Coordinates:
         """Normal priors on θ, in the user's units."""
         size, (center, width) = len(self.model.free), expected
         own = np.array([self.model.params[name].prior is None for name in self.model.free], bool)
-        theta, slope = jax.jvp(self.model.bounds.constrain, (u[:size],), (jnp.ones(size),))
+        theta, slope = jax.jvp(self.bounds.constrain, (u[:size],), (jnp.ones(size),))
         away, slope = (jnp.where(own, a / width, 0.0) for a in (theta - center, slope))
         rest = (0, u.size - size)
         return ValueGradHessian(0.5 * jnp.sum(away**2), jnp.pad(away * slope, rest), jnp.diag(jnp.pad(slope**2, rest)))
@@ -175,12 +186,12 @@ class Coordinates:
         It is a density in u: where θ has no prior of its own, it is uniform in θ itself.
         """
         size = len(self.model.free)
-        _, slope = jax.jvp(self.model.bounds.constrain, (u[:size],), (jnp.ones(size),))
+        _, slope = jax.jvp(self.bounds.constrain, (u[:size],), (jnp.ones(size),))
         spreads = u[size : size + sum(self.sizes[1:4])]
         return self._minus_log_priors(u) - jnp.sum(jnp.log(jnp.abs(slope))) + 0.5 * jnp.sum((spreads / width) ** 2)
 
     def _minus_log_priors(self, u: Float[Array, "coordinates"]) -> Scalar:
-        theta = self.model.bounds.constrain(u[: len(self.model.free)])
+        theta = self.bounds.constrain(u[: len(self.model.free)])
         priors = [(i, self.model.params[name].prior) for i, name in enumerate(self.model.free)]
         return -sum((prior.log_prob(theta[i]) for i, prior in priors if prior is not None), jnp.zeros(()))
 

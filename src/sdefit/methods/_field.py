@@ -25,9 +25,9 @@ from sdefit.ssm.innovations import negative_log_likelihood
 from sdefit.ssm.kalman import Gaussian, Observations
 from sdefit.ssm.moments import small_cholesky
 
-_WINDOW = 1.25  # the longest window in mean spacings: a longer gap is several windows
+_WINDOW = 1.25  # the longest window in typical spacings: a longer gap is several windows
 _MOST_WINDOWS = 200
-_SCALES = 1e-3, 1e3  # smallest and largest scale of the field, in standard deviations of the data per mean spacing
+_SCALES = 1e-3, 1e3  # smallest and largest scale of the field, in standard deviations of the data per typical spacing
 _WIDTHS = 1.0, 2.0  # of the weak priors on the logarithms of G and σ
 # The field is smooth, so it competes with what is slow in the residuals. Differences of white noise have 2 − 2 cos ω of
 # its variance at frequency ω: a quarter at a period of a dozen rows.
@@ -188,10 +188,12 @@ def _filter(field: Field, weights, G, variance, data: Observations, noise) -> Fi
     """One series: windows of paths from row to row."""
     first, data = given_first_row(data, variance)
     gaps = jnp.diff(data.times, prepend=data.times[:1])
-    counts = jnp.clip(jnp.ceil(gaps / _WINDOW), 0, _MOST_WINDOWS).astype(jnp.int32)
+    windows = jnp.ceil(gaps / _WINDOW)
+    long = windows > _MOST_WINDOWS
+    counts = jnp.where(long, 0, windows).astype(jnp.int32)
 
     def row(last, inputs):
-        gap, count, value, observed = inputs
+        gap, count, long, value, observed = inputs
         h = gap / ((noise.shape[0] - 1) * jnp.maximum(count, 1))
 
         def window(_, carry):
@@ -203,8 +205,11 @@ def _filter(field: Field, weights, G, variance, data: Observations, noise) -> Fi
 
         # Begun as functions of the belief and of G, as they go on: the loops are then traced once.
         same = jnp.eye(last.mean.size) + 0.0 * last.covariance
-        predicted, transition = jax.lax.fori_loop(0, count, window, (last, same))
+        moved = jax.lax.fori_loop(0, count, window, (last, same))
+        # Behind a gap too long to simulate, x is where the data are as a rule: standardised, N(0, 1).
+        anew = Gaussian(jnp.zeros_like(last.mean), same), jnp.zeros_like(same)
+        predicted, transition = jax.tree.map(lambda a, b: jnp.where(long, a, b), anew, moved)
         return update(predicted, value, observed, variance, transition)
 
     first = Gaussian(first.mean + 0.0 * weights[0], first.covariance + 0.0 * G)
-    return jax.lax.scan(row, first, (gaps, counts, data.values, data.observed))[1]
+    return jax.lax.scan(row, first, (gaps, counts, long, data.values, data.observed))[1]

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from sdefit._types import Array, Float, Int, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
+from sdefit.dynamics.units import ScaledBounds
 from sdefit.inference.increments import filled, increment_errors, split
 from sdefit.matching import means
 from sdefit.methods._latent import local_scales, path_drift, rms, scales_of
@@ -29,13 +30,18 @@ class Increments(eqx.Module):
     pool: Pool
     path: Float[Array, "series times state"]
 
+    @property
+    def bounds(self) -> ScaledBounds:
+        """The bounds of θ, with coordinates in units of the data."""
+        return ScaledBounds.of(self.model, self.pool)
+
     @classmethod
     def of(cls, model: SDE, pool: Pool) -> "Increments":
         return cls(model, pool, over_series(filled)(pool.times, pool.values, pool.observed))
 
     def errors(self, u: Theta, span: Int[Array, ""] | int) -> Float[Array, "series times state"]:
         """What the drift at u leaves of the increments over so many rows."""
-        drifts = path_drift(self.model, self.pool, self.pool.times)(self.path, self.model.bounds.constrain(u))
+        drifts = path_drift(self.model, self.pool, self.pool.times)(self.path, self.bounds.constrain(u))
         return over_series(increment_errors, (0, 0, 0, None))(self.pool.times, self.path, drifts, span)
 
     def noises(self, u: Theta) -> tuple[Float[Array, "state"], Float[Array, "state"]]:
@@ -65,7 +71,7 @@ class Increments(eqx.Module):
         """The scale of each parameter, the largest of those that one span or another suggests."""
         if not self.model.free:
             return jnp.zeros(0)
-        bounds, drift = self.model.bounds, path_drift(self.model, self.pool, self.pool.times)
+        bounds, drift = self.bounds, path_drift(self.model, self.pool, self.pool.times)
         seen, thetas = jnp.any(self.pool.observed, axis=-1), jax.vmap(bounds.constrain)(agreed.u)
 
         def size(a):
@@ -75,7 +81,7 @@ class Increments(eqx.Module):
         pull = size(jnp.broadcast_to(0.5 * self.noises(agreed.u[0])[0] ** 2, self.path.shape))
         speeds = jax.vmap(lambda theta: size(drift(self.path, theta)))(thetas)
         speed = jnp.hypot(jnp.max(jnp.where(jnp.isfinite(speeds), speeds, 0.0)), pull)
-        natural = scales_of(drift, self.path, speed, seen, thetas.shape[1])
+        natural = scales_of(drift, self.path, speed, seen, bounds.unit)
 
         def informed(u, theta, curvature, span):
             std = means.standard_errors(curvature) * jnp.sqrt(span)  # increments over more than one row overlap

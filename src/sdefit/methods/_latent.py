@@ -12,8 +12,8 @@ from sdefit import gp
 from sdefit._types import Array, Bool, Float, Key, Scalar, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.diffusion import DiffusionShape, even_scale
-from sdefit.dynamics.parameters import Bounds
 from sdefit.dynamics.sde import SDE
+from sdefit.dynamics.units import ScaledBounds, parameter_units
 from sdefit.errors import ModelError
 from sdefit.linalg import cholesky, diagonal, solve
 from sdefit.matching import means
@@ -219,13 +219,13 @@ def draw_roads(prepared: gp.Conditional, rate: Scalar, data: Observations, sampl
     return Roads(draws.dz, draws.z + draws.o, draws.o, data.times, jnp.any(data.observed, axis=-1), rate)
 
 
-def scales_of(drift: PathDrift, x: Float[Array, "series times state"], speed: Scalar, weight, params: int) -> Theta:
-    """The natural scale of each parameter along a path of this speed."""
+def scales_of(drift: PathDrift, x: Float[Array, "series times state"], speed: Scalar, weight, unit: Theta) -> Theta:
+    """The natural scale of each parameter along a path of this speed, looked for from its unit."""
 
     def slopes(theta):
-        return jnp.where(weight[..., None, None], jax.jacfwd(drift, argnums=1)(x, theta), 0.0).reshape(-1, params)
+        return jnp.where(weight[..., None, None], jax.jacfwd(drift, argnums=1)(x, theta), 0.0).reshape(-1, unit.size)
 
-    return means.natural_scales(slopes, speed, params)
+    return means.natural_scales(slopes, speed, unit)
 
 
 def local_scales(drift: PathDrift, x: Float[Array, "series times state"], speed: Scalar, weight, theta: Theta) -> Theta:
@@ -259,17 +259,19 @@ class Warm(eqx.Module):
     turn: Float[Array, "params params"]
     scales: Theta
     by_steps: Theta  # where the steps of x are matched instead
-    bounds: Bounds = eqx.field(static=True)
+    bounds: ScaledBounds
 
     def theta(self, v: Theta) -> Theta:
         """θ at v: the mean square residual grows by its own size from v = 0 to |v| = 1."""
         return self.bounds.constrain(self.u + self.turn @ v)
 
 
-def warm_start(model: SDE, roads: Roads, speed: Scalar, drift: PathDrift, start: Theta, starts: int, key: Key) -> Warm:
+def warm_start(
+    model: SDE, pool: Pool, roads: Roads, speed: Scalar, drift: PathDrift, start: Theta, starts: int, key: Key
+) -> Warm:
     """θ at which the means of both roads agree best, from several starts, and the natural scales of θ there."""
-    weight, bounds, x = roads.weight, model.bounds, jnp.mean(roads.x, axis=0)
-    scales = scales_of(drift, x, speed, weight, len(model.free))
+    weight, bounds, x = roads.weight, ScaledBounds.of(model, pool), jnp.mean(roads.x, axis=0)
+    scales = scales_of(drift, x, speed, weight, bounds.unit)
     begin = means.spread_starts(bounds, scales, start, starts, key)
 
     def match(which):
@@ -288,13 +290,13 @@ def warm_start(model: SDE, roads: Roads, speed: Scalar, drift: PathDrift, start:
     return Warm(bounds.constrain(begin[0]), near.x, solve(root.T, eye), scales, bounds.constrain(both.x[1]), bounds)
 
 
-def cold_start(model: SDE, latent: Latent, drift: PathDrift, start: Theta, key: Key) -> Warm:
-    """The published code's start, |N(0, 1)| where the user gave none, in unconstrained coordinates."""
-    roads = latent.roads
-    scales = scales_of(drift, jnp.mean(roads.x, axis=0), latent.speed, roads.weight, len(model.free))
+def cold_start(model: SDE, pool: Pool, latent: Latent, drift: PathDrift, start: Theta, key: Key) -> Warm:
+    """The published code's start, |N(0, 1)| where the user gave none: in the user's units, as are its coordinates."""
+    roads, unit = latent.roads, parameter_units(model, pool)
+    scales = scales_of(drift, jnp.mean(roads.x, axis=0), latent.speed, roads.weight, unit)
     begin = jnp.where(jnp.isfinite(start), start, jnp.abs(jax.random.normal(key, start.shape)))
-    u = model.bounds.unconstrain(begin)
-    return Warm(begin, u, jnp.eye(start.size), scales, begin, model.bounds)
+    bounds = ScaledBounds(model.bounds, jnp.ones_like(unit))
+    return Warm(begin, bounds.unconstrain(begin), jnp.eye(start.size), scales, begin, bounds)
 
 
 def believed(roads: Roads, drift: PathDrift, matched: Theta, by_steps: Theta) -> Theta:

@@ -103,14 +103,14 @@ class Starts(eqx.Module):
 
 def starts_from(where: Coordinates, increments: Increments, start: Theta, count: int, key: Key) -> Starts:
     """Starts from the increments of the data, and the user's own where there is one."""
-    model, pool, size = where.model, where.pool, len(where.model.free)
-    given = jnp.where(jnp.isnan(start), 0.5, model.bounds.unconstrain(jnp.nan_to_num(start)))
+    model, pool, size, bounds = where.model, where.pool, len(where.model.free), where.bounds
+    given = jnp.where(jnp.isnan(start), 0.5, bounds.unconstrain(jnp.nan_to_num(start)))
     random = jax.random.normal(key, (_TRIES + count, size))
     # Half of them about the user's start, half about none: a start that is far off must not spoil the others.
     about = jnp.where((jnp.arange(_TRIES) % 2 == 0)[:, None], given[None, :], 0.5)
     tries = about + jnp.where(jnp.arange(_TRIES)[:, None] > 1, 1.5 * random[:_TRIES], 0.0)
     agreed = increments.agree(tries, where.max_step[:size])
-    steps = step_counts(model, pool, jax.vmap(model.bounds.constrain)(agreed.u))
+    steps = step_counts(model, pool, jax.vmap(bounds.constrain)(agreed.u))
     # The user's own start comes first where there is one, and the matched ones after it.
     own = ~jnp.any(jnp.isnan(start))
     lane = jnp.arange(count) - own

@@ -27,7 +27,7 @@ from sdefit.ssm.moments import RULES
 _HALVING = 0.05  # change of the log-likelihood by halving all steps that asks for shorter ones
 _ROUNDS = 2  # of halving all steps
 _WIDENINGS = 4  # searches, each with a wider prior on θ than the one before, at most
-# An ODE is first fitted with some diffusion (variance in one mean spacing): a filter that may correct
+# An ODE is first fitted with some diffusion (variance in one typical spacing): a filter that may correct
 # its path finds θ where a path that must follow from x(t_1) alone has lost the data.
 _LADDER = (0.1, 0.01, 0.0)
 
@@ -213,7 +213,7 @@ class ESGF(Staged):
             fits = climb(last.fits.x, last.scales)
             best = fits.best
             P = last.scales.size
-            theta, slope = jax.jvp(where.model.bounds.constrain, (best.x[:P],), (jnp.ones(P),))
+            theta, slope = jax.jvp(where.bounds.constrain, (best.x[:P],), (jnp.ones(P),))
             std = jnp.abs(slope) * means.standard_errors(best.at.curvature)[:P]
             wider = means.widened_scales(theta, std, where.model.bounds, last.scales)
             grew = jnp.any(wider > 1.1 * last.scales)

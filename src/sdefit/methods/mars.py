@@ -87,8 +87,8 @@ class MaRS(Matching):
         draw_key, start_key = jax.random.split(key)
         latent, drift = latent_at(self, model, pool, found.u, draw_key), path_drift(model, pool, pool.times)
         if self.adam_steps:
-            return Begun(found, latent, cold_start(model, latent, drift, start, jax.random.split(start_key)[0]))
-        warm = warm_start(model, latent.roads, latent.speed, drift, start, self.starts, start_key)
+            return Begun(found, latent, cold_start(model, pool, latent, drift, start, jax.random.split(start_key)[0]))
+        warm = warm_start(model, pool, latent.roads, latent.speed, drift, start, self.starts, start_key)
         return Begun(found, latent.drawn(), warm)
 
     def match(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Begun) -> Matched:

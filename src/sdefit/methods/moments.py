@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from sdefit._types import Array, Bool, Float, Key, Theta
-from sdefit.data import Pool
+from sdefit.data import LONG_GAP, Pool
 from sdefit.dynamics.sde import SDE
+from sdefit.dynamics.units import ScaledBounds
 from sdefit.errors import DataError, ModelError
 from sdefit.methods._base import Method
 from sdefit.optimise import levenberg_marquardt, log_mean_square
@@ -26,7 +27,7 @@ class Moments(Method):
     - G Gᵀ = Σ (r_i r_iᵀ − 2σ²) / Σ h_i, moved to the nearest matrix that is no variance below zero.
 
     All three are biased where the drift turns within one spacing or the noise is not small against an
-    increment. Rows in which some state is missing are passed over.
+    increment. Rows in which some state is missing are passed over, and gaps of more than ten typical spacings.
 
     **Arguments**
     - `starts`: searches from as many places, in one batch; the first is the user's.
@@ -71,16 +72,17 @@ class Moments(Method):
 
     def _least_squares(self, model: SDE, pool: Pool, rows, start: Theta, key: Key):
         """Whether the best search converged, its θ, and the mean of |r|²/h after each of its steps."""
+        bounds = ScaledBounds.of(model, pool)
 
         def residuals(u):
-            r, h, use = _residuals(model, pool, rows, model.bounds.constrain(u))
+            r, h, use = _residuals(model, pool, rows, bounds.constrain(u))
             return jnp.where(use[..., None], r / jnp.sqrt(h)[..., None], 0.0).reshape(-1, 1)
 
         if not model.free:
             return jnp.array(True), start, jnp.mean(residuals(start) ** 2, axis=0)
         u = jax.random.uniform(key, (self.starts, len(model.free)), minval=-3.0, maxval=3.0)
-        # exp(0) = 1 is a fair first guess of a positive number; a real one at exactly 0 can hide others.
-        first = jnp.where(jnp.isnan(start), 0.5, model.bounds.unconstrain(jnp.nan_to_num(start)))
+        # About one unit is a fair first guess of a positive number; a real one at exactly 0 can hide others.
+        first = jnp.where(jnp.isnan(start), 0.5, bounds.unconstrain(jnp.nan_to_num(start)))
         found = levenberg_marquardt(
             lambda u: log_mean_square(residuals, u),
             u.at[0].set(first),
@@ -88,7 +90,7 @@ class Moments(Method):
             iterations=self.iterations,
         ).best
         rows_of_r = jnp.sum(rows[2][:, 1:] & rows[2][:, :-1]) * len(model.states)
-        return found.converged, model.bounds.constrain(found.x), jnp.exp(2 * found.values / rows_of_r)
+        return found.converged, bounds.constrain(found.x), jnp.exp(2 * found.values / rows_of_r)
 
 
 def _complete_first(times, values, observed):
@@ -104,7 +106,9 @@ def _residuals(model, pool: Pool, rows, theta):
     drift = pool.drift(lambda t, x: model.f(t, x, theta))
     f = jax.vmap(jax.vmap(drift, (0, 0, None)))(times[:, :-1], values[:, :-1], pool.origins)
     use = complete[:, 1:] & complete[:, :-1]
-    h = jnp.where(use, jnp.diff(times), 1.0)
+    gaps = jnp.diff(times)
+    use = use & (gaps <= LONG_GAP)
+    h = jnp.where(use, gaps, 1.0)
     return jnp.where(use[..., None], jnp.diff(values, axis=1) - f * h[..., None], 0.0), h, use
 
 

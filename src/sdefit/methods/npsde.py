@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from sdefit._types import Array, Float, Key, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
+from sdefit.dynamics.units import ScaledBounds
 from sdefit.errors import ModelError
 from sdefit.gp.field import Field, field_on, matched_normals, spread_points
 from sdefit.inference.increments import filled
@@ -137,6 +138,7 @@ class NPSDE(Method):
         """
         if not model.free:
             return start
+        bounds = ScaledBounds.of(model, pool)
         drift, seen = path_drift(model, pool, pool.times), jnp.any(pool.observed, axis=-1)
         v = found.fit.x[: field.points.size]
         precision = jnp.repeat(found.scale**-2, field.points.shape[0])
@@ -146,14 +148,14 @@ class NPSDE(Method):
         equal = _field_along(field, path, seen)
 
         def residual(u):
-            w = equal(drift(path, model.bounds.constrain(u))).T.ravel()
+            w = equal(drift(path, bounds.constrain(u))).T.ravel()
             return jnp.where(some, size * (turn.T @ (w - v)) - (turn.T @ (precision * v)) / size, 0.0)
 
         learned = field.features(path.reshape(-1, path.shape[-1])) @ v.reshape(field.points.shape[::-1]).T
         speed = rms(jnp.where(seen[..., None], learned.reshape(path.shape), 0.0))
-        scales = scales_of(drift, path, speed, seen, len(model.free))
-        starts = means.spread_starts(model.bounds, scales, start, self.starts, key)
-        return model.bounds.constrain(means.match_means(residual, starts).x)
+        scales = scales_of(drift, path, speed, seen, bounds.unit)
+        starts = means.spread_starts(bounds, scales, start, self.starts, key)
+        return bounds.constrain(means.match_means(residual, starts).x)
 
     def _with_trace(self, model: SDE, pool: Pool, answer: Estimate) -> Estimate:
         """The answer with the learned and the model's drift along the path, in the user's units, for figures."""

@@ -29,7 +29,7 @@ from sdefit.ssm.kalman import Gaussian, Observations
 from sdefit.ssm.moments import Drift, small_cholesky, value_and_slope
 from sdefit.ssm.transition import affine
 
-# Rows that repeat a time (padding) are this part of the mean spacing apart, so that no step is without noise.
+# Rows that repeat a time (padding) are this part of the typical spacing apart, so that no step is without noise.
 _SAME_TIME = 1e-6
 _SMALLEST_STEP = 1e-3  # of the natural gradient: below it, a sweep gains nothing but rounding
 

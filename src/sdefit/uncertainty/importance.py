@@ -112,7 +112,7 @@ class _Target:
     def _stretch(self, v) -> Scalar:
         """log of the volume of θ and of the directions of G's rows that a unit of v takes."""
         theta, scales, turns, *_ = self._split(v)
-        _, slope = jax.jvp(self.where.model.bounds.constrain, (theta,), (jnp.ones_like(theta),))
+        _, slope = jax.jvp(self.where.bounds.constrain, (theta,), (jnp.ones_like(theta),))
         growth = jnp.ones_like(scales).at[self.rows].add(jnp.sinh(turns) ** 2)
         entries = 0.5 * jnp.arange(1, scales.size + 1) if turns.size else jnp.zeros(scales.size)
         directions = jnp.sum(jnp.log(jnp.cosh(turns))) - jnp.sum(entries * jnp.log(growth))

@@ -115,4 +115,4 @@ def _profile(
     tries = jnp.broadcast_to(begin[None, :], (shares.size, begin.size))
     # Two rounds of one loop, so that the filter is traced once.
     tries, _, ends = jax.lax.fori_loop(0, 2, search, (tries, tries, jnp.zeros(shares.size)))
-    return jax.vmap(lambda x: model.bounds.constrain(x[: theta.size])[place])(tries), ends
+    return jax.vmap(lambda x: where.bounds.constrain(x[: theta.size])[place])(tries), ends
