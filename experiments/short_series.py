@@ -123,7 +123,7 @@ def summary(rows: pd.DataFrame) -> str:
     """How many fits ended below the search beside them, and the worst of them."""
     fits = rows[rows.by == "auto"]
     short = fits.highest - fits.objective
-    missed = fits[short > MISSED].assign(short=short)
+    missed = fits.assign(short=short)[short > MISSED]
     lines = [f"{len(rows)} subjects, {len(fits)} by likelihood, {int((fits.status == 'ok').sum())} of them ok."]
     lines += [f"Missed: {len(missed)}, of them ok: {int((missed.status == 'ok').sum())}."]
     lines += [f"Search lower than the fit: {int((short < -MISSED).sum())}.", ""]

@@ -49,6 +49,11 @@ class ScaledBounds(eqx.Module):
         """Which parameters have a single bound: their coordinate is a logarithm."""
         return np.isfinite(self.bounds.lower) != np.isfinite(self.bounds.upper)
 
+    @property
+    def two_sided(self) -> np.ndarray:
+        """Which parameters have two."""
+        return np.isfinite(self.bounds.lower) & np.isfinite(self.bounds.upper)
+
     def constrain(self, u: Theta) -> Theta:
         """θ(u), in the user's units."""
         return self.bounds.constrain(jnp.where(self.one_sided, u + jnp.log(self.unit), self._factor * u))

@@ -69,6 +69,16 @@ def split(errors: Float[Array, "series times state"]) -> tuple[Float[Array, "sta
     return jnp.sqrt(variance - 2 * noise), jnp.sqrt(noise)
 
 
+def exchanged(
+    diffusion: Float[Array, "state"], noise: Float[Array, "state"]
+) -> tuple[Float[Array, "state"], Float[Array, "state"]]:
+    """The other explanation of the same errors: mostly noise instead of mostly diffusion, or the other way about.
+
+    The likelihood of a short series often has a maximum for each.
+    """
+    return 2**0.5 * noise, diffusion / 2**0.5
+
+
 def _some(errors):
     """How many rows are there at all: those beyond the end are exactly 0."""
     return jnp.maximum(jnp.sum(jnp.any(errors != 0, axis=-1)), 1)

@@ -11,9 +11,11 @@ from sdefit import gp
 from sdefit._types import Array, Float, Int, Key, Scalar, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
-from sdefit.inference.increments import filled
+from sdefit.dynamics.units import ScaledBounds
+from sdefit.inference.increments import exchanged, filled
+from sdefit.matching import means
 from sdefit.methods._coordinates import Coordinates, Point
-from sdefit.methods._increments import SPANS, Agreed, Increments
+from sdefit.methods._increments import SPANS, Increments
 from sdefit.methods._latent import data_of, expected
 from sdefit.optimise import ValueGradHessian
 from sdefit.ssm.filter import FilterPass, given_first_row, predict, run_filter
@@ -94,11 +96,12 @@ def step_counts(model: SDE, pool: Pool, thetas: Float[Array, "starts params"]) -
 
 
 class Starts(eqx.Module):
-    """Where the searches begin, the steps that the filter will take, and where increments agree with the drift."""
+    """Where the searches begin, and more of them if need be; the filter's steps, and the scale of each parameter."""
 
     begin: Float[Array, "starts coordinates"]
+    more: Float[Array, "starts coordinates"]
     steps: Int[Array, "series times"]
-    agreed: Agreed
+    scales: Theta
 
 
 def starts_from(where: Coordinates, increments: Increments, start: Theta, count: int, key: Key) -> Starts:
@@ -110,12 +113,33 @@ def starts_from(where: Coordinates, increments: Increments, start: Theta, count:
     about = jnp.where((jnp.arange(_TRIES) % 2 == 0)[:, None], given[None, :], 0.5)
     tries = about + jnp.where(jnp.arange(_TRIES)[:, None] > 1, 1.5 * random[:_TRIES], 0.0)
     agreed = increments.agree(tries, where.max_step[:size])
-    steps = step_counts(model, pool, jax.vmap(bounds.constrain)(agreed.u))
+    scales = increments.scales(agreed)
+    matched = jax.vmap(lambda u: searchable(bounds, u, scales))(agreed.u)
+    steps = step_counts(model, pool, jax.vmap(bounds.constrain)(matched))
     # The user's own start comes first where there is one, and the matched ones after it.
     own = ~jnp.any(jnp.isnan(start))
     lane = jnp.arange(count) - own
-    u = agreed.u[lane % len(SPANS)] + jnp.where((lane >= len(SPANS))[:, None], random[_TRIES:], 0.0)
+    u = matched[lane % len(SPANS)] + jnp.where((lane >= len(SPANS))[:, None], random[_TRIES:], 0.0)
     u = jnp.where((lane < 0)[:, None], given[None, :], u)
     turn, first = jnp.array(_CORRELATION)[lane % len(_CORRELATION)], increments.path[:, 0]
-    begin = jax.vmap(lambda u, r: where.begin(u, *increments.noises(u), r, first))(u, turn)
-    return Starts(begin, steps, agreed)
+    spread = means.spread_starts(bounds, scales, jnp.full(size, jnp.nan), count, jax.random.fold_in(key, 1))
+    both, turns, odd = jnp.concatenate([u, spread]), jnp.concatenate([turn, turn]), jnp.arange(2 * count) % 2 == 1
+
+    def begun(u, turn, odd):
+        own, other = increments.noises(u), exchanged(*increments.noises(u))
+        diffusion, noise = (jnp.where(odd, b, a) for a, b in zip(own, other, strict=True))
+        return where.begin(u, diffusion, noise, turn, first)
+
+    begin = jax.vmap(begun)(both, turns, odd)
+    return Starts(begin[:count], begin[count:], steps, scales)
+
+
+def searchable(bounds: ScaledBounds, u: Theta, scales: Theta) -> Theta:
+    """u moved to where a search can leave it: a twentieth of its scale off a bound, and within ten of a bound or 0.
+
+    A rate that matching takes for 0 is dead there: its coordinate is a logarithm, in which the likelihood is flat.
+    """
+    away = jnp.abs(scales / bounds.unit)
+    logs = jnp.log(away)
+    near, far = jnp.where(bounds.one_sided, logs - 3.0, -10 * away), jnp.where(bounds.one_sided, logs + 2.3, 10 * away)
+    return jnp.where(bounds.two_sided, jnp.clip(u, -4.0, 4.0), jnp.clip(u, near, far))

@@ -26,6 +26,9 @@ from sdefit.ssm.moments import RULES
 
 _HALVING = 0.05  # change of the log-likelihood by halving all steps that asks for shorter ones
 _ROUNDS = 2  # of halving all steps
+_AGREE = 0.1  # log-likelihood within which two searches found the same
+_FEW = 10  # observations for each coordinate, below which one batch of searches is not enough
+_EDGE = -7.0  # logarithm of a distance from a bound, in units, below which θ is at it
 _WIDENINGS = 4  # searches, each with a wider prior on θ than the one before, at most
 # An ODE is first fitted with some diffusion (variance in one typical spacing): a filter that may correct
 # its path finds θ where a path that must follow from x(t_1) alone has lost the data.
@@ -86,13 +89,13 @@ class ESGF(Staged):
         """Where the searches begin, and the steps of the filter there."""
         increments = Increments.of(model, pool)
         starts = starts_from(Coordinates(model, pool, self.noise), increments, start, self.starts, key)
-        scales = {"scales": increments.scales(starts.agreed)} if self.weak else {}
-        return {"begin": starts.begin, "steps": starts.steps} | scales
+        scales = {"scales": starts.scales} if self.weak else {}
+        return {"begin": starts.begin, "more": starts.more, "steps": starts.steps} | scales
 
     def _climb(self, model: SDE, pool: Pool, start: Theta, key: Key, found: dict[str, Any]) -> dict[str, Any]:
         """The searches, with steps short enough that halving them changes little."""
         where = Coordinates(model, pool, self.noise)
-        last = self._rounds(where, pool, found["begin"], found["steps"], found.get("scales"))
+        last = self._rounds(where, pool, found["begin"], found["more"], found["steps"], found.get("scales"))
         best, values = last.fits.best, last.fits.ends
         hyper = {"coordinates": best.x, "curvature": best.at.curvature, "values": -values}
         hyper |= {"halving": last.halving, "steps": last.steps}
@@ -157,28 +160,49 @@ class ESGF(Staged):
         return Likelihood(Coordinates(model, pool, self.noise), pool, estimate.hyper["steps"], self.rule)
 
     def _rounds(
-        self, where: Coordinates, pool: Pool, begin: Float[Array, "starts coordinates"], steps, scales: Theta | None
+        self,
+        where: Coordinates,
+        pool: Pool,
+        begin: Float[Array, "starts coordinates"],
+        more: Float[Array, "starts coordinates"],
+        steps: Int[Array, "series times"],
+        scales: Theta | None,
     ) -> "_Round":
-        """All searches, with steps short enough that halving them changes little."""
+        """All searches, with steps short enough that halving them changes little.
+
+        Where that may have missed the optimum, others begin at `more`: the better of both stand.
+        """
         ladder = jnp.array(_LADDER if where.model.diffusion == "none" else _LADDER[-1:])
 
         def again(last: _Round):
             rough = (last.count < ladder.size + _ROUNDS) & (jnp.abs(last.halving) > _HALVING)
-            return (last.count < ladder.size) | rough
+            return (last.count < ladder.size) | last.doubted | rough
 
         def advance(last: _Round) -> _Round:
-            steps = jnp.where(last.count < ladder.size, 1, 2) * last.steps
+            steps = jnp.where((last.count < ladder.size) | last.doubted, 1, 2) * last.steps
             loose = ladder[jnp.minimum(last.count, ladder.size - 1)]
-            fits, scales = self._search(where, pool, steps, last.scales, loose, last.fits.x)
-            new = _Round(last.count + 1, steps, fits, last.halving, scales)
+            begin = jnp.where(last.doubted, more, last.fits.x)
+            fits, scales = self._search(where, pool, steps, last.scales, loose, begin)
+            worse = last.doubted & ~(jnp.min(fits.ends) < jnp.min(last.fits.ends))
+            fits, scales = jax.tree.map(lambda a, b: jnp.where(worse, a, b), (last.fits, last.scales), (fits, scales))
+            doubted = (last.count + 1 == ladder.size) & self._doubtful(where, fits)
+            new = _Round(last.count + ~last.doubted, steps, fits, last.halving, scales, doubted)
             point = where.point(where.natural(fits.best.x), loose)
             total = jax.lax.map(
                 lambda n: filter_pool(where.model, pool, point, n * steps, self.rule)[0], jnp.array([1, 2])
             )
             return eqx.tree_at(lambda r: r.halving, new, total[1] - total[0])
 
-        first = _Round(jnp.array(0), steps, not_started(begin, self.iterations), jnp.zeros(()), scales)
+        unsure = jnp.array(False)
+        first = _Round(jnp.array(0), steps, not_started(begin, self.iterations), jnp.zeros(()), scales, unsure)
         return jax.lax.while_loop(again, advance, first)
+
+    def _doubtful(self, where: Coordinates, fits: SearchResult) -> Bool[Array, ""]:
+        """Whether there may be a better optimum: searches end apart, the best at a bound of θ, or the data are few."""
+        P, count = len(where.model.free), jnp.sum(where.pool.observed)
+        best, apart = fits.best.x[:P], jnp.max(fits.ends) - jnp.min(fits.ends)
+        edge = (where.bounds.one_sided & (best < _EDGE)) | (where.bounds.two_sided & (jnp.abs(best) > -_EDGE))
+        return jnp.any(edge) | ~(apart < _AGREE) | (count < _FEW * fits.x.shape[1])
 
     def prior(self, where: Coordinates, scales: Theta | None) -> Callable[[Array], ValueGradHessian]:
         """−log of the priors at coordinates u; without scales of the parameters there is none of ours on θ."""
@@ -232,6 +256,7 @@ class _Round(eqx.Module):
     fits: SearchResult
     halving: Scalar
     scales: Theta | None  # of the prior on θ
+    doubted: Bool[Array, ""]  # whether to search from more starts
 
 
 class _Widened(eqx.Module):

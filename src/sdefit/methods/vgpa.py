@@ -88,7 +88,7 @@ class VGPA(Method):
     def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
         where, increments = Coordinates(model, pool, self.noise), Increments.of(model, pool)
         starts = starts_from(where, increments, start, self.starts, key)
-        scales = increments.scales(starts.agreed) if self.weak else None
+        scales = starts.scales if self.weak else None
         return self._estimate(where, pool, starts.begin, scales)
 
     def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:

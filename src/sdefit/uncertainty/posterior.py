@@ -1,7 +1,8 @@
 """The posterior of θ, G and σ by NUTS, for methods with a likelihood.
 
 The prior is the user's where a parameter has one, else uniform in θ within its bounds; the entries of G and σ are
-normal about 0 with three times the spread of the data (of its increments over one typical spacing for G). Coordinates are
+normal about 0 with three times the spread of the data (of its increments over one typical spacing for G).
+Coordinates are
 those in which the likelihood is round at its maximum, so that the sampler has little left to learn.
 """
 
