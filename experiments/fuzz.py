@@ -25,7 +25,7 @@ LENGTHS = (0, 1, 2, 3, 4, 7, 20, 20, 20, 300)
 QUICK = (
     sf.Moments(),
     sf.ESGF(starts=1, iterations=8),
-    sf.MaRS(samples=4, starts=1, passes=1, iterations=8),
+    sf.MaRS(samples=4, starts=1, refinements=1, iterations=8),
     sf.Auto(starts=1),
 )
 MODELS = {

@@ -20,8 +20,8 @@ from accuracy import commit, digest
 
 import sdefit as sf
 from sdefit.data import Pool, stack, standardise
-from sdefit.methods._coordinates import Coordinates
-from sdefit.methods._likelihood import Likelihood, weak_priors
+from sdefit.inference.likelihood import Likelihood, weak_priors
+from sdefit.inference.parameterisation import Parameterisation
 from sdefit.optimise import levenberg_marquardt
 
 MISSED = 0.1  # of the objective
@@ -94,7 +94,7 @@ def _search(starts: int):
     """The objective at the fit, the highest that a search finds, and the rate there."""
 
     def one(pool: Pool, scales, u, key):
-        where = Coordinates(model(), pool, "each")
+        where = Parameterisation(model(), pool, "each")
         prior = weak_priors(where, scales)
         likelihood = Likelihood(where, pool, jnp.ones(pool.times.shape, jnp.int32), "extended")  # exact for OU
 
@@ -110,8 +110,8 @@ def _search(starts: int):
     return jax.jit(lambda pools, *rest: jax.lax.map(lambda row: one(*row), (pools, *rest)))
 
 
-def _random(where: Coordinates, pool: Pool, key):
-    """Coordinates far and wide: rates from a thousandth to a hundred per spacing, levels and noises likewise."""
+def _random(where: Parameterisation, pool: Pool, key):
+    """Parameterisation far and wide: rates from a thousandth to a hundred per spacing, levels and noises likewise."""
     draws = jax.random.uniform(key, (4,))
     rate = 10 ** (5 * draws[0] - 3) / pool.time_scale
     level = pool.center + pool.scale * jax.random.normal(jax.random.fold_in(key, 1), (1,)) * 3

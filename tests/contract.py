@@ -37,7 +37,7 @@ class Case:
 
 CASES: dict[str, Case] = {
     "auto": Case({"starts": 2}),
-    "mars": Case({"samples": 16, "starts": 2, "passes": 1}),
+    "mars": Case({"samples": 16, "starts": 2, "refinements": 1}),
     "ares": Case({"samples": 32, "batch": 16, "starts": 2}),
     "npsde": Case({"inducing": 8, "lengths": (2.0,), "paths": 8, "rounds": 3}),
     "moments": Case({"starts": 4, "iterations": 40}),

@@ -112,7 +112,7 @@ def test_methods_are_told_the_structure_of_the_noise_where_they_can_be():
         plan.settings_text(plan.settings("dw", "esgf")) == plan.settings_text(plan.settings("ou", "mars")) == "default"
     )
     recipe = plan.settings("lv", "mars:paper")
-    assert (recipe.kernel, recipe.adam_steps, recipe.passes) == ("rbf", 1000, 0)
+    assert (recipe.kernel, recipe.adam_steps, recipe.refinements) == ("rbf", 1000, 0)
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ from sdefit.dynamics.sde import SDE
 from sdefit.dynamics.simulate import simulate
 from sdefit.errors import DataError, InputError, ModelError
 from sdefit.fitting import fit, fit_each, load
+from sdefit.inference.likelihood import filter_pool
+from sdefit.inference.parameterisation import Point
 from sdefit.methods import _driver
-from sdefit.methods._coordinates import Point
-from sdefit.methods._likelihood import filter_pool
 from sdefit.methods.esgf import ESGF
 from sdefit.methods.moments import Moments
 from sdefit.methods.npsde import NPSDE

@@ -9,15 +9,15 @@ import pytest
 
 from sdefit import gp
 from sdefit.dynamics.diffusion import DiffusionShape
-from sdefit.gp.evidence import noise_prior
 from sdefit.optimise import minimise
+from sdefit.priors import NoiseLevels, noise_levels, noise_prior
 from sdefit.ssm.kalman import Observations
 
 SEEDS = [0, 1, 2]
 quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
-levels_of = quick(gp.noise_levels)
+levels_of = quick(noise_levels)
 
 
 def pool(series):
@@ -182,7 +182,7 @@ def test_the_rate_is_per_unit_of_time_or_follows_the_lengths():
     levels, length = (jnp.zeros(2), jnp.zeros(2)), jnp.asarray([4.0, 5.0])
     fixed, free = evidence_of(states=2, fixed_rate=3.0), evidence_of(states=2)
     assert fixed.hyper(fixed.start(levels, length)).rate == pytest.approx(3.0 * 0.5)
-    short, long = (free.hyper(free.start(levels, c * length)).rate for c in (1.0, 10.0))
+    short, long = (free.hyper(free.start(levels, c * length)).ou_rate for c in (1.0, 10.0))
     assert short == pytest.approx(10 * float(long)) and short > 0
 
 
@@ -191,12 +191,12 @@ def test_noise_prior_is_gaussian_in_the_logarithms(seed):
     rng = np.random.default_rng(seed)
     log_noise, log_G, usual = rng.normal(size=(3, 2))
     G = np.tril(rng.normal(size=(2, 2)))
-    expected = sum((log_noise - usual) ** 2) / 2 / 3.0**2
+    expected = sum((log_noise - usual) ** 2) / 2 / 2.0**2
     for k in range(2):
         norm = np.sqrt(G[k] @ G[k])
-        expected += (np.log(norm) - log_G[k]) ** 2 / 2 / 1.5**2 - 2 * np.log(abs(G[k, k]) / norm)
+        expected += (np.log(norm) - log_G[k]) ** 2 / 2 - 2 * np.log(abs(G[k, k]) / norm)
     arrays = [jnp.asarray(a) for a in (log_noise, G, log_G, usual)]
-    assert noise_prior(arrays[0], arrays[1], (arrays[2], arrays[3]), 1.5, 3.0) == pytest.approx(expected, rel=1e-9)
+    assert noise_prior(arrays[0], arrays[1], NoiseLevels(*arrays[2:])) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["full", "scalar", "none"])

@@ -9,8 +9,7 @@ from contract import ou_series, relaxing, scattered
 from sdefit.data import Series, standardise
 from sdefit.dynamics.equations import equations
 from sdefit.dynamics.units import ScaledBounds
-from sdefit.inference.increments import filled, increment_errors, split
-from sdefit.methods._increments import SPANS, Increments
+from sdefit.inference.increments import SPANS, Increments, filled, increment_errors, split
 
 
 @pytest.fixture(scope="module")

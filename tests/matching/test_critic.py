@@ -10,7 +10,7 @@ import pytest
 from sdefit.matching import critic
 
 KEY = jax.random.key(3)
-RULES = critic.Rules(10.0, None, 1e-3, 0.1, 5, 300, 25, 0.1, 2)
+RULES = critic.WGANConfig(10.0, None, 1e-3, 0.1, 5, 300, 25, 0.1, 2)
 BATCH, DIM = 64, 3
 SHIFT = np.array([2.0, -1.0, 2.0])  # of length 3
 
@@ -25,14 +25,14 @@ def normals(i, number: int):
 
 
 @functools.cache
-def program(rules: critic.Rules):
+def program(config: critic.WGANConfig):
     """The game between N(0, I) and N(shift − θ, spread² I), from θ = 0.
 
     The weights of the first critic are multiplied by `first`, those of any other by `later`.
     """
     begin = jax.random.key_data(jax.random.fold_in(jax.random.split(KEY)[0], 0))
 
-    def play(shift, spread, first, later) -> critic.Outcome:
+    def train(shift, spread, first, later) -> critic.TrainingResult:
         def model(i, theta):
             return (spread * normals(i, 1) + (shift - theta)[None, :]).astype(jnp.float32)
 
@@ -40,14 +40,14 @@ def program(rules: critic.Rules):
             factor = jnp.where(jnp.all(jax.random.key_data(key) == begin), first, later).astype(jnp.float32)
             return jax.tree.map(lambda w: w * factor, new(key))
 
-        board = critic.Board(lambda i: normals(i, 0), model)
-        return critic.play(board, jnp.zeros(DIM), make, rules, KEY)
+        samplers = critic.Samplers(lambda i: normals(i, 0), model)
+        return critic.train(samplers, jnp.zeros(DIM), make, config, KEY)
 
-    return jax.jit(play)
+    return jax.jit(train)
 
 
-def played(rules=RULES, shift=SHIFT, spread=1.0, first=1.0, later=1.0) -> critic.Outcome:
-    return program(rules)(jnp.asarray(shift), *(jnp.array(float(a)) for a in (spread, first, later)))
+def played(config=RULES, shift=SHIFT, spread=1.0, first=1.0, later=1.0) -> critic.TrainingResult:
+    return program(config)(jnp.asarray(shift), *(jnp.array(float(a)) for a in (spread, first, later)))
 
 
 # --- the network -----------------------------------------------------------------------------------------------
@@ -64,13 +64,13 @@ def test_it_is_its_formula():
 
 def test_slopes_are_those_of_differences():
     one, x = new(KEY), np.random.default_rng(1).normal(size=(4, DIM)).astype(np.float32)
-    slope, h = np.asarray(critic.slopes(one, jnp.asarray(x))), 1e-2
+    slope, h = np.asarray(critic.input_gradients(one, jnp.asarray(x))), 1e-2
     for k in range(DIM):
         step = (h * np.eye(DIM)[k]).astype(np.float32)
         central = (one(jnp.asarray(x + step)) - one(jnp.asarray(x - step))) / (2 * h)
         # Single precision leaves 1e-7/h; a kink inside the step moves the difference by a few per cent of the slope.
         np.testing.assert_allclose(slope[:, k], central, atol=0.03)
-    np.testing.assert_allclose(critic.steepness(jnp.asarray(slope)), np.linalg.norm(slope, axis=1), rtol=1e-5)
+    np.testing.assert_allclose(critic.gradient_norm(jnp.asarray(slope)), np.linalg.norm(slope, axis=1), rtol=1e-5)
 
 
 def test_padding_changes_no_weight():
@@ -159,8 +159,8 @@ def test_an_exploded_critic_is_noticed_and_replaced(factor):
 @pytest.mark.long
 def test_clipped_weights():
     """The slope is far from 1, but the gap in units of it still falls as θ nears the data; all steps are played."""
-    rules = RULES._replace(penalty=0.0, clip=0.01, wait=0, tolerance=0.0, steps=75)
-    outcome = played(rules)
+    config = RULES._replace(penalty=0.0, clip=0.01, wait=0, tolerance=0.0, steps=75)
+    outcome = played(config)
     assert outcome.alive and outcome.converged
     assert max(float(jnp.max(jnp.abs(w))) for w in jax.tree.leaves(outcome.critic)) == pytest.approx(0.01)
     distances = np.asarray(outcome.distances)
@@ -187,5 +187,5 @@ def test_theta_rests_when_it_neither_moves_nor_has_a_trend(means, rests):
     """Windows of 25 steps about these means, at a tolerance of 0.01; what comes after the last does not count."""
     about = np.linspace(-0.5, 0.5, critic.WINDOW)[None, :, None]
     path = np.concatenate([means[:, None, None] + about, np.full((3, critic.WINDOW, 1), np.nan)])
-    found = critic._rests(jnp.asarray(path), jnp.array(len(means) - 1), 0.01)
+    found = critic._settled_windows(jnp.asarray(path), jnp.array(len(means) - 1), 0.01)
     assert bool(found > 0) is rests

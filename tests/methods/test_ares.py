@@ -57,7 +57,7 @@ def test_estimates_turn_with_the_units(time, state, factors):
 
 def test_a_critic_that_cannot_live_is_a_status():
     """Weights clipped at 1e-30 leave no slope: every replacement dies too, and the status says so."""
-    method = AReS(samples=32, batch=16, starts=2, critic_steps=1, passes=0, clip=1e-30)
+    method = AReS(samples=32, batch=16, starts=2, critic_steps=1, refinements=0, clip=1e-30)
     found = fit(relaxing(), ou_series(1), method, key=KEY)
     assert found.status.name == "dead_critic" and "sf.MaRS()" in found.status.remedy
     assert found.trace["restarts"] == method.restarts
@@ -68,7 +68,7 @@ def test_a_critic_that_cannot_live_is_a_status():
 def test_the_recipe_of_the_paper():
     """Clipped weights and fresh draws: all steps are played, each at most √10 learning rates long (Adam's b2 is .9)."""
     method = AReS.paper("sigmoid", steps=100)
-    assert (method.batch, method.rate, method.passes, method.clip, method.fresh) == (256, 1.0, 0, 0.01, True)
+    assert (method.batch, method.ou_rate, method.refinements, method.clip, method.resample) == (256, 1.0, 0, 0.01, True)
     found = fit(relaxing(), ou_series(1), method, key=KEY, start={"rate": 0.4, "level": 2.0})
     loss, theta = found.trace["loss"], found.trace["theta"]
     assert loss.shape == (100,) and np.all(np.isfinite(loss)) and is_finite(found)

@@ -13,8 +13,8 @@ from sdefit.dynamics import systems
 from sdefit.dynamics.parameters import positive, real
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
+from sdefit.inference.parameterisation import Parameterisation
 from sdefit.methods import _driver
-from sdefit.methods._coordinates import Coordinates
 from sdefit.methods.esgf import ESGF
 from sdefit.result import Code
 
@@ -170,7 +170,7 @@ def test_missing_values_cost_precision_not_the_fit():
 def test_scalar_diffusion_and_equal_noise_are_so_in_the_users_units():
     model = SDE(LV.drift, LV.states, LV.params, "scalar")
     pool = pool_of(model, lv_path(1))
-    where = Coordinates(model, pool, "same")
+    where = Parameterisation(model, pool, "same")
     point = where.point(where.natural(jnp.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])))
     GGt = np.asarray(pool.scale[:, None] * point.Q * pool.scale[None, :])
     np.testing.assert_allclose(GGt, GGt[0, 0] * np.eye(2), atol=1e-12)
@@ -236,7 +236,7 @@ def test_ode_without_noise_is_refused():
 def test_weak_priors_are_those_of_the_definition(diffusion, noise):
     model = SDE(LV.drift, LV.states, dict(LV.parameters), diffusion)
     t, x = lv_path(0)
-    where = Coordinates(model, jax.tree.map(jnp.asarray, pool_of(model, (t, x * [1.0, 10.0]))), noise)
+    where = Parameterisation(model, jax.tree.map(jnp.asarray, pool_of(model, (t, x * [1.0, 10.0]))), noise)
     levels = jnp.array([-1.0, -0.5]), jnp.array([-2.0, -1.5])
     G, sigma = 0.4 * np.eye(2), np.array([0.1, 0.2])
     if diffusion in ("full", "diagonal"):

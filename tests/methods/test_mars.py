@@ -336,7 +336,7 @@ def test_a_state_far_from_zero(offset):
 @pytest.mark.parametrize("kernel", ["matern32", "rbf", "rational_quadratic"])
 def test_kernels(kernel):
     """The plain method with other kernels: the smoother's bias is the method's own, so half of the truth is near."""
-    method = MaRS(kernel, samples=16, starts=2, passes=0)
+    method = MaRS(kernel, samples=16, starts=2, refinements=0)
     found = fit(relaxing(), ou_series(1), method, key=KEY)
     assert is_finite(found) and found.status.name in ("ok", "not_converged")
     assert abs(found.params["rate"] - 0.8) < 0.4 and abs(found.params["level"] - 1) < 0.5
@@ -347,7 +347,7 @@ def test_kernels(kernel):
 def test_the_recipe_of_the_paper():
     """Fresh draws at every step of Adam: the loss is kept, and falls from a start that is far off."""
     method = MaRS.paper("sigmoid", adam_steps=60)
-    assert (method.samples, method.rate, method.passes, method.adam_steps) == (256, 1.0, 0, 60)
+    assert (method.samples, method.ou_rate, method.refinements, method.adam_steps) == (256, 1.0, 0, 60)
     found = fit(relaxing(), ou_series(1), method, key=KEY, start={"rate": 0.4, "level": 2.0})
     loss = found.trace["loss"]
     assert loss.shape == (60,) and np.all(np.isfinite(loss))
@@ -366,11 +366,11 @@ def test_the_recipe_of_the_paper():
         ({"samples": 7}, "samples must be even .*, not 7"),
         ({"starts": 0}, "starts must be a whole number of at least 1, not 0"),
         ({"starts": True}, "starts must be a whole number of at least 1, not True"),
-        ({"passes": -1}, "passes must be a whole number of at least 0, not -1"),
+        ({"refinements": -1}, "refinements must be a whole number of at least 0, not -1"),
         ({"evidence_starts": 0}, "evidence_starts must be a whole number of at least 1, not 0"),
         ({"adam_steps": -5}, "adam_steps must be a whole number of at least 0, not -5"),
-        ({"rate": -1.0}, "rate must be a number above 0, not -1.0"),
-        ({"rate": float("nan")}, "rate must be a number above 0, not nan"),
+        ({"ou_rate": -1.0}, "ou_rate must be a number above 0, not -1.0"),
+        ({"ou_rate": float("nan")}, "ou_rate must be a number above 0, not nan"),
         ({"jitter": 0.0}, "jitter must be a number above 0, not 0.0"),
         ({"learning_rate": float("inf")}, "learning_rate must be a number above 0, not inf"),
     ],

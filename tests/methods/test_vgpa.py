@@ -12,8 +12,8 @@ from sdefit.dynamics import systems
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
 from sdefit.inference.increments import filled
+from sdefit.inference.parameterisation import Parameterisation
 from sdefit.methods import _driver
-from sdefit.methods._coordinates import Coordinates
 from sdefit.methods.vgpa import VGPA, _Bound
 from sdefit.result import Code, Estimate
 from sdefit.ssm.filter import given_first_row
@@ -263,7 +263,7 @@ def test_gradient_is_that_of_the_bound_with_q_at_its_best():
     """Against differences of the bound, each with sweeps of its own, where the drift is not linear."""
     t, y = path_of(lambda x: 0.1 * x * (4 - x**2), seed=2)
     pool = pool_of(DW, (t, y))
-    where = Coordinates(DW, jax.tree.map(jnp.asarray, pool), "each")
+    where = Parameterisation(DW, jax.tree.map(jnp.asarray, pool), "each")
     bound = _Bound(DW, where.pool, 2, 50)
     natural = where.natural(where.at(jnp.array([0.15, 3.0]), jnp.eye(1) * 0.3, jnp.array([0.2]), jnp.zeros((1, 1))))
 

@@ -7,14 +7,13 @@ import pytest
 from numpyro import distributions
 
 from contract import KEY, ou_series, relaxing
-from sdefit import gp
 from sdefit.data import Series, standardise
 from sdefit.dynamics.equations import equations
 from sdefit.dynamics.parameters import fixed, real
 from sdefit.errors import InputError
 from sdefit.fitting import fit
-from sdefit.methods._coordinates import Coordinates
-from sdefit.methods._likelihood import Likelihood
+from sdefit.inference.likelihood import Likelihood
+from sdefit.inference.parameterisation import Parameterisation
 from sdefit.methods.esgf import ESGF
 from sdefit.methods.moments import Moments
 from sdefit.ssm.kalman import Observations
@@ -77,7 +76,7 @@ def test_importance_gives_the_posterior_too(drawn):
     with jax.enable_x64(True):
         pool, estimate = jax.tree.map(jnp.asarray, (pool, found.estimate))
         draws = jax.jit(lambda key: possible(found.model, found.method, pool, estimate, 4000, key))(jax.random.key(5))
-        levels = gp.noise_levels(Observations(pool.times, pool.values, pool.observed))
+        levels = noise_levels(Observations(pool.times, pool.values, pool.observed))
     theta, G, noise = (np.asarray(a) for a in draws)
     G = G * np.asarray(pool.scale)[0] / np.sqrt(np.asarray(pool.time_scale))
     assert (noise == noise[0]).all()
@@ -93,7 +92,9 @@ def test_directions_of_rows_of_G_are_even_in_the_prior():
     rng = np.random.default_rng(0)
     pool = standardise([Series(np.arange(9.0), rng.standard_normal((9, 3)), ["x", "y", "z"])])
     with jax.enable_x64(True):
-        target = _Target(Likelihood(Coordinates(model, pool, "each"), pool, jnp.ones((1, 9), jnp.int32), "extended"))
+        target = _Target(
+            Likelihood(Parameterisation(model, pool, "each"), pool, jnp.ones((1, 9), jnp.int32), "extended")
+        )
         v = jnp.asarray(rng.standard_normal(9))
 
         def directions(turns, row):

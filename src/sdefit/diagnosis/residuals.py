@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from sdefit._types import Array, Bool, Float
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
+from sdefit.inference.likelihood import filter_pool, step_counts
+from sdefit.inference.parameterisation import Point
 from sdefit.methods import _driver
 from sdefit.methods._base import Method
-from sdefit.methods._coordinates import Point
-from sdefit.methods._likelihood import filter_pool, step_counts
 from sdefit.result import Estimate
 from sdefit.ssm.moments import value_and_slope
 

@@ -6,7 +6,6 @@
 from sdefit.gp.dense import Dense as Dense
 from sdefit.gp.evidence import Evidence as Evidence
 from sdefit.gp.evidence import fit_evidence as fit_evidence
-from sdefit.gp.evidence import noise_levels as noise_levels
 from sdefit.gp.kernels import KERNELS as KERNELS
 from sdefit.gp.kernels import get_kernel as get_kernel
 from sdefit.gp.latent import Conditional as Conditional

@@ -93,7 +93,7 @@ def _ou(hyper: Hyper, times: Times) -> Float[Array, "all all"]:
     """B Ω Bᵀ: the covariance of o, with time counted from the first observation."""
     t = times - times[0]
     apart, together = jnp.abs(t[:, None] - t[None, :]), t[:, None] + t[None, :]
-    omega = jnp.exp(-hyper.rate * apart) * -jnp.expm1(-hyper.rate * (together - apart)) / (2 * hyper.rate)
+    omega = jnp.exp(-hyper.ou_rate * apart) * -jnp.expm1(-hyper.ou_rate * (together - apart)) / (2 * hyper.ou_rate)
     return jnp.kron(hyper.G @ hyper.G.T, omega)
 
 

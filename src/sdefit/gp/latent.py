@@ -22,7 +22,7 @@ class Hyper(eqx.Module):
     shape: Float[Array, "state"]
     noise: Float[Array, "state"]
     G: Float[Array, "state state"]
-    rate: Scalar
+    ou_rate: Scalar
 
 
 class Posterior(eqx.Module):

@@ -69,8 +69,8 @@ class StateSpace(Solver):
     def _transitions(self, hyper: Hyper, gaps: Times) -> Transitions:
         per, states = ORDER[self.kernel], hyper.scale.size
         z = jax.vmap(functools.partial(matern_steps, per), in_axes=(None, 0, 0))(gaps, hyper.scale, hyper.length)
-        decay = jnp.exp(-hyper.rate * gaps)
-        share = -jnp.expm1(-2 * hyper.rate * gaps) / (2 * hyper.rate)
+        decay = jnp.exp(-hyper.ou_rate * gaps)
+        share = -jnp.expm1(-2 * hyper.ou_rate * gaps) / (2 * hyper.ou_rate)
         return Transitions(
             _stacked(z.F, decay[:, None, None] * jnp.eye(states, dtype=gaps.dtype)[None]),
             _stacked(z.Q, share[:, None, None] * (hyper.G @ hyper.G.T)[None]),

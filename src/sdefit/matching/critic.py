@@ -1,4 +1,4 @@
-"""A Wasserstein critic, and the game in which θ moves until the critic cannot tell the model from the data.
+"""A Wasserstein critic, and its training against θ: Algorithm 2 of the paper.
 
 The critic is a small network in single precision: its answers only steer θ, and more digits would double the cost.
 """
@@ -14,7 +14,7 @@ import optax
 from sdefit._types import Array, Bool, Float, Int, Key, Scalar, Theta
 
 WIDTHS = (256, 128)  # nodes of the two hidden layers, as in the paper
-WINDOW = 25  # steps of θ in one window; at the end of each the game is looked at
+WINDOW = 25  # steps of θ in one window; at the end of each the training is looked at
 _LEAK = 0.2  # slope of a node below 0: without one a node that is off for every sample stays off
 _FLAT = 1e-9  # a critic less steep than this is dead; a working one has a slope near 1, or 1e-4 with clipped weights
 _STEEP = 1e3  # and one steeper than this has exploded
@@ -54,44 +54,44 @@ def new_critic(dim: int, live: Scalar, key: Key) -> Critic:
     return Critic((inputs, hidden, output), (jnp.zeros(wide, jnp.float32), jnp.zeros(narrow, jnp.float32)))
 
 
-def gap(critic: Critic, data: Samples, model: Samples) -> Scalar:
+def wasserstein_estimate(critic: Critic, data: Samples, model: Samples) -> Scalar:
     """Mean of C over the data less its mean over the model.
 
-    Of all C with slope 1 the largest gap is the Wasserstein-1 distance.
+    Of all C with slope 1 the largest such difference is the Wasserstein-1 distance.
     """
     return jnp.mean(critic(data)) - jnp.mean(critic(model))
 
 
-def slopes(critic: Critic, x: Samples) -> Samples:
+def input_gradients(critic: Critic, x: Samples) -> Samples:
     """The gradient of C at every sample."""
     return jax.grad(lambda x: jnp.sum(critic(x)))(x)
 
 
-def steepness(slope: Samples) -> Float[Array, "samples"]:
+def gradient_norm(slope: Samples) -> Float[Array, "samples"]:
     """The length of each gradient."""
     return jnp.sqrt(jnp.sum(slope**2, axis=1) + 1e-30)  # at 0 the root has no derivative
 
 
-class Board(NamedTuple):
-    """What is played with: the i-th batch of the data's samples, and of the model's at θ."""
+class Samplers(NamedTuple):
+    """Samples of both distributions: the i-th batch of the data's, and of the model's at θ."""
 
     data: Callable[[Int[Array, ""]], Samples]
     model: Callable[[Int[Array, ""], Theta], Samples]
 
 
-class Rules(NamedTuple):
-    """How the game is played.
+class WGANConfig(NamedTuple):
+    """How critic and θ are trained.
 
     - `penalty`: weight of max(slope − 1, 0)², which keeps the critic's slope at 1 or below; 0 for none.
     - `clip`: the largest size of any of the critic's numbers, or None.
     - `critic_rate`, `rate`: learning rates of Adam, for the critic and for θ; the latter falls as one over the number
       of windows, unless `tolerance` is 0.
     - `critic_steps`: steps of the critic before each of θ.
-    - `steps`: the most steps of θ, played in whole windows.
+    - `steps`: the most steps of θ, made in whole windows.
     - `wait`: how many of them θ stays where it is, while the critic learns.
-    - `tolerance`: the game is over when the mean of θ over a window is this near to that over the one before, in every
+    - `tolerance`: training is over when the mean of θ over a window is this near to that over the one before, in every
       coordinate, or when θ goes to and fro by not many times that without a trend; θ is then the mean over these
-      windows. With 0 all steps are played, and θ is the last.
+      windows. With 0 all steps are made, and θ is the last.
     - `restarts`: how often a critic that died or exploded is replaced.
     """
 
@@ -106,7 +106,7 @@ class Rules(NamedTuple):
     restarts: int
 
 
-class Outcome(eqx.Module):
+class TrainingResult(eqx.Module):
     """Where θ ended; after each step θ and the critic's distance, NaN beyond the last; the critic, and how it fared."""
 
     theta: Theta
@@ -118,45 +118,47 @@ class Outcome(eqx.Module):
     restarts: Int[Array, ""]
 
 
-def play(board: Board, theta: Theta, new: Callable[[Key], Critic], rules: Rules, key: Key) -> Outcome:
+def train(
+    samplers: Samplers, theta: Theta, new: Callable[[Key], Critic], config: WGANConfig, key: Key
+) -> TrainingResult:
     """θ at which the Wasserstein-1 distance between data and model is least, from a start; Algorithm 2 of the paper.
 
-    `new` makes a critic. One that dies or explodes is replaced, and the game begins again; when that was of no use,
+    `new` makes a critic. One that dies or explodes is replaced, and training begins again; when that was of no use,
     the outcome is not `alive` and its θ is the start.
     """
     new_key, step_key = jax.random.split(key)
-    optimisers = _optimisers(rules)
+    optimisers = _optimisers(config)
 
-    def begin(restarts) -> _Game:
+    def begin(restarts) -> _Players:
         critic: Any = new(jax.random.fold_in(new_key, restarts))  # optax knows no type for a module
         states = optimisers[0].init(critic), optimisers[1].init(theta)
-        return _Game(critic, theta, *states, jnp.zeros((), jnp.int32))
+        return _Players(critic, theta, *states, jnp.zeros((), jnp.int32))
 
-    def advance(s: _Match) -> _Match:
+    def advance(s: _Training) -> _Training:
         game, (path, distances, slope) = jax.lax.scan(
-            lambda game, _: _step(board, rules, optimisers, game, step_key), s.game, None, length=WINDOW
+            lambda game, _: _step(samplers, config, optimisers, game, step_key), s.game, None, length=WINDOW
         )
         finite = jnp.all(jnp.isfinite(distances)) & jnp.all(jnp.isfinite(game.theta))
         sick = ~finite | (slope[-1] < _FLAT) | (slope[-1] > _STEEP)
-        again = sick & (s.restarts < rules.restarts)
+        again = sick & (s.restarts < config.restarts)
         game = jax.tree.map(lambda a, b: jnp.where(again, a, b), begin(s.restarts + 1), game)
         kept = s.path.at[s.window].set(path), s.distances.at[s.window].set(distances)
-        late = s.window * WINDOW >= rules.wait + WINDOW
-        settled = jnp.where(~sick & late, _rests(kept[0], s.window, rules.tolerance), 0)
-        return _Match(game, *kept, jnp.where(again, 0, s.window + 1), s.restarts + again, settled, sick & ~again)
+        late = s.window * WINDOW >= config.wait + WINDOW
+        settled = jnp.where(~sick & late, _settled_windows(kept[0], s.window, config.tolerance), 0)
+        return _Training(game, *kept, jnp.where(again, 0, s.window + 1), s.restarts + again, settled, sick & ~again)
 
-    windows = max(-(-rules.steps // WINDOW), 1)
+    windows = max(-(-config.steps // WINDOW), 1)
     none, no = jnp.zeros((), jnp.int32), jnp.array(False)
     blank = jnp.full((windows, WINDOW, theta.size), jnp.nan), jnp.full((windows, WINDOW), jnp.nan)
     end = jax.lax.while_loop(
         lambda s: (s.window < windows) & (s.settled == 0) & ~s.lost,
         advance,
-        _Match(begin(none), *blank, none, none, none, no),
+        _Training(begin(none), *blank, none, none, none, no),
     )
-    return _outcome(end, theta, rules)
+    return _result(end, theta, config)
 
 
-class _Game(eqx.Module):
+class _Players(eqx.Module):
     """Both players, and the number of the batch to come."""
 
     critic: Critic
@@ -166,10 +168,10 @@ class _Game(eqx.Module):
     batch: Int[Array, ""]
 
 
-class _Match(eqx.Module):
-    """A game with its windows so far: how many, over how many θ has settled, and whether the critic is lost."""
+class _Training(eqx.Module):
+    """Training with its windows so far: how many, over how many θ has settled, and whether the critic is lost."""
 
-    game: _Game
+    game: _Players
     path: Float[Array, "windows steps params"]
     distances: Float[Array, "windows steps"]
     window: Int[Array, ""]
@@ -178,21 +180,23 @@ class _Match(eqx.Module):
     lost: Bool[Array, ""]
 
 
-def _outcome(end: _Match, start: Theta, rules: Rules) -> Outcome:
+def _result(end: _Training, start: Theta, config: WGANConfig) -> TrainingResult:
     done = (jnp.arange(end.path.shape[0]) < end.window)[:, None]  # what an earlier critic left behind is not shown
     path = jnp.where(done[:, :, None], end.path, jnp.nan).reshape(-1, start.size)
     distances = jnp.where(done, end.distances, jnp.nan).ravel()
-    theta = _mean(end.path, end.window - 1, jnp.maximum(end.settled, 2)) if rules.tolerance else end.game.theta
-    converged = end.settled > 0 if rules.tolerance else ~end.lost
-    return Outcome(
+    theta = _mean(end.path, end.window - 1, jnp.maximum(end.settled, 2)) if config.tolerance else end.game.theta
+    converged = end.settled > 0 if config.tolerance else ~end.lost
+    return TrainingResult(
         jnp.where(end.lost, start, theta), end.game.critic, path, distances, converged, ~end.lost, end.restarts
     )
 
 
-def _rests(path: Float[Array, "windows steps params"], window: Int[Array, ""], tolerance: float) -> Int[Array, ""]:
-    """Over how many windows θ has come to rest, up to this one; 0 if it has not.
+def _settled_windows(
+    path: Float[Array, "windows steps params"], window: Int[Array, ""], tolerance: float
+) -> Int[Array, ""]:
+    """Over how many windows θ has settled, up to this one; 0 if it has not.
 
-    Over two whose means agree. Few draws can leave a game that goes slowly round for long: so also over two thirds of
+    Over two whose means agree. Few draws can leave θ going slowly round for long: so also over two thirds of
     all windows, if these scatter by little and their means differ by less than that, which leaves no trend.
     """
     third = window // 3
@@ -211,50 +215,50 @@ def _mean(path: Float[Array, "windows steps params"], last: Int[Array, ""], coun
     return jnp.sum(jnp.where(some, jnp.mean(path, axis=1), 0.0), axis=0) / jnp.maximum(jnp.sum(some), 1)
 
 
-def _optimisers(rules: Rules) -> tuple[optax.GradientTransformation, optax.GradientTransformation]:
+def _optimisers(config: WGANConfig) -> tuple[optax.GradientTransformation, optax.GradientTransformation]:
     # Little momentum: each player must answer to where the other is now, or the two go round in circles.
     def rate(count):
-        late = jnp.maximum(count - rules.wait, 0) / WINDOW if rules.tolerance else 0.0
-        return jnp.where(count < rules.wait, 0.0, rules.rate / (1 + late))
+        late = jnp.maximum(count - config.wait, 0) / WINDOW if config.tolerance else 0.0
+        return jnp.where(count < config.wait, 0.0, config.rate / (1 + late))
 
-    return optax.adam(rules.critic_rate, 0.5, 0.9), optax.adam(rate, 0.0, 0.9)
+    return optax.adam(config.critic_rate, 0.5, 0.9), optax.adam(rate, 0.0, 0.9)
 
 
-def _step(board: Board, rules: Rules, optimisers, game: _Game, key: Key):
-    """The game after some steps of the critic and one of θ; with θ, the distance and the critic's mean slope."""
+def _step(samplers: Samplers, config: WGANConfig, optimisers, game: _Players, key: Key):
+    """Both players after some steps of the critic and one of θ; with θ, the distance and the critic's mean slope."""
 
-    def teach(carry, n):
+    def critic_step(carry, n):
         critic, state = carry
-        data, model = board.data(game.batch + n), board.model(game.batch + n, game.theta)
-        slope = jax.grad(_loss)(critic, data, model, rules.penalty, jax.random.fold_in(key, game.batch + n))
+        data, model = samplers.data(game.batch + n), samplers.model(game.batch + n, game.theta)
+        slope = jax.grad(_loss)(critic, data, model, config.penalty, jax.random.fold_in(key, game.batch + n))
         move, state = optimisers[0].update(slope, state)
         critic = optax.apply_updates(critic, move)
-        clip = jnp.inf if rules.clip is None else rules.clip
+        clip = jnp.inf if config.clip is None else config.clip
         return (jax.tree.map(lambda w: jnp.clip(w, -clip, clip), critic), state), None
 
-    numbers = jnp.arange(rules.critic_steps, dtype=jnp.int32)
-    (critic, state), _ = jax.lax.scan(teach, (game.critic, game.critic_state), numbers)
-    batch = game.batch + rules.critic_steps
-    model, back = jax.vjp(lambda theta: board.model(batch, theta), game.theta)
-    slope = slopes(critic, model)
-    # θ descends the gap, of which only the model's half depends on it.
+    numbers = jnp.arange(config.critic_steps, dtype=jnp.int32)
+    (critic, state), _ = jax.lax.scan(critic_step, (game.critic, game.critic_state), numbers)
+    batch = game.batch + config.critic_steps
+    model, back = jax.vjp(lambda theta: samplers.model(batch, theta), game.theta)
+    slope = input_gradients(critic, model)
+    # θ descends the estimate, of which only the model's half depends on it.
     move, theta_state = optimisers[1].update(back(-slope / slope.shape[0])[0], game.theta_state)
-    theta, steep = game.theta + move, jnp.sqrt(jnp.mean(steepness(slope) ** 2))
-    # Over its own slope the gap is a distance, also where a penalty or clipping does not hold the slope at 1.
-    distance = (gap(critic, board.data(batch), model) / steep).astype(theta.dtype)
-    return _Game(critic, theta, state, theta_state, batch + 1), (theta, distance, steep)
+    theta, steep = game.theta + move, jnp.sqrt(jnp.mean(gradient_norm(slope) ** 2))
+    # Over its own slope the estimate is a distance, also where a penalty or clipping does not hold the slope at 1.
+    distance = (wasserstein_estimate(critic, samplers.data(batch), model) / steep).astype(theta.dtype)
+    return _Players(critic, theta, state, theta_state, batch + 1), (theta, distance, steep)
 
 
 def _loss(critic: Critic, data: Samples, model: Samples, penalty: float, key: Key) -> Scalar:
-    """Minus the gap, plus a penalty on slopes above 1 at points between data and model (Petzka et al. 2018).
+    """Minus the Wasserstein estimate, plus a penalty on gradients longer than 1 between data and model.
 
-    A penalty that also lifts slopes below 1 (Gulrajani et al. 2017) holds the critic near a straight line: it then
-    sees how far the means are apart, and hardly that the spreads differ.
+    That is Petzka et al. 2018. A penalty that also lifts shorter ones (Gulrajani et al. 2017) holds the critic near a
+    straight line: it then sees how far the means are apart, and hardly that the spreads differ.
     """
     if not penalty:
-        return -gap(critic, data, model)
+        return -wasserstein_estimate(critic, data, model)
     few = max(data.shape[0] // 2, 1)
     share = jax.random.uniform(key, (few, 1), data.dtype)
     between = share * data[:few] + (1 - share) * model[::-1][:few]
-    excess = jnp.maximum(steepness(slopes(critic, between)) - 1, 0.0)
-    return penalty * jnp.mean(excess**2) - gap(critic, data, model)
+    excess = jnp.maximum(gradient_norm(input_gradients(critic, between)) - 1, 0.0)
+    return penalty * jnp.mean(excess**2) - wasserstein_estimate(critic, data, model)

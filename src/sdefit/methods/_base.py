@@ -13,7 +13,7 @@ from sdefit.dynamics.sde import SDE
 from sdefit.result import Estimate
 
 if TYPE_CHECKING:
-    from sdefit.methods._likelihood import Likelihood
+    from sdefit.inference.likelihood import Likelihood
 
 
 Stage = Callable[[SDE, Pool, Theta, Key, Any], Any]

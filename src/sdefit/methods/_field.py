@@ -14,12 +14,12 @@ from sdefit._types import Array, Float, Scalar
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.diffusion import even_scale
 from sdefit.dynamics.sde import SDE
-from sdefit.gp.evidence import noise_levels
 from sdefit.gp.field import Field, field_on, simulate_window
 from sdefit.inference.increments import filled, increment_errors, split
-from sdefit.methods._coordinates import Coordinates
-from sdefit.methods._latent import data_of
+from sdefit.inference.parameterisation import Parameterisation
+from sdefit.matching.latent_process import observations
 from sdefit.optimise import SearchResult, ValueGradHessian, levenberg_marquardt
+from sdefit.priors import WIDTH_G, WIDTH_NOISE, noise_levels
 from sdefit.ssm.filter import FilterPass, given_first_row, update
 from sdefit.ssm.innovations import negative_log_likelihood
 from sdefit.ssm.kalman import Gaussian, Observations
@@ -28,7 +28,6 @@ from sdefit.ssm.moments import small_cholesky
 _WINDOW = 1.25  # the longest window in typical spacings: a longer gap is several windows
 _MOST_WINDOWS = 200
 _SCALES = 1e-3, 1e3  # smallest and largest scale of the field, in standard deviations of the data per typical spacing
-_WIDTHS = 1.0, 2.0  # of the weak priors on the logarithms of G and σ
 # The field is smooth, so it competes with what is slow in the residuals. Differences of white noise have 2 − 2 cos ω of
 # its variance at frequency ω: a quarter at a period of a dozen rows.
 _SLOW = 0.25
@@ -46,7 +45,7 @@ class Learned(eqx.Module):
 class Problem(eqx.Module):
     """The data, the inducing points and the noise of the paths: all that does not change during a search.
 
-    Coordinates are u = (v state by state, then those of G and σ as `Coordinates` has them).
+    Coordinates are u = (v state by state, then those of G and σ as `Parameterisation` has them).
     """
 
     model: SDE = eqx.field(static=True)
@@ -55,9 +54,9 @@ class Problem(eqx.Module):
     noise: Float[Array, "draws paths state"]
 
     @property
-    def where(self) -> Coordinates:
+    def where(self) -> Parameterisation:
         bare = SDE(self.model.drift, self.model.states, {}, self.model.diffusion)
-        return Coordinates(bare, self.pool, "each")
+        return Parameterisation(bare, self.pool, "each")
 
     def begin(self) -> Float[Array, "coordinates"]:
         """No drift at all, with G and σ from the increments of the data."""
@@ -113,11 +112,11 @@ class Problem(eqx.Module):
 
     def _levels(self) -> tuple[Array, Array, np.ndarray]:
         """Center and width of the priors on the logarithms of G's diagonal and σ, and which coordinates these are."""
-        log_G, log_noise = noise_levels(data_of(self.pool))
+        log_G, log_noise = noise_levels(observations(self.pool))
         if self.model.diffusion == "scalar":
             log_G = jnp.mean(log_G - jnp.log(even_scale(self.pool.scale)), keepdims=True)
         sizes = self.where.sizes[1:]
-        width = jnp.asarray(np.repeat([_WIDTHS[0], 1.0, _WIDTHS[1], 1.0], sizes))
+        width = jnp.asarray(np.repeat([WIDTH_G, 1.0, WIDTH_NOISE, 1.0], sizes))
         return self._placed(log_G, log_noise), width, np.repeat([True, False, True, False], sizes)
 
     def _placed(self, of_G: Array, of_noise: Array) -> Array:

@@ -11,8 +11,8 @@ import numpy as np
 from sdefit._types import Array, Key
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
+from sdefit.inference.likelihood import Likelihood
 from sdefit.methods._base import Information, Review, Stage, Staged
-from sdefit.methods._likelihood import Likelihood
 from sdefit.methods.esgf import ESGF
 from sdefit.methods.mars import MaRS
 from sdefit.result import Code, Estimate

@@ -12,11 +12,12 @@ from sdefit._types import Array, Bool, Float, Int, Key, Scalar, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
-from sdefit.matching import means
+from sdefit.inference.increments import Increments
+from sdefit.inference.initial_guess import guess_by_increments
+from sdefit.inference.likelihood import Likelihood, filter_pool, step_counts, weak_priors
+from sdefit.inference.parameterisation import Parameterisation, Point, root
+from sdefit.matching.parameter_scales import standard_errors, widened_scales
 from sdefit.methods._base import Information, Stage, Staged
-from sdefit.methods._coordinates import Coordinates, Point, root
-from sdefit.methods._increments import Increments
-from sdefit.methods._likelihood import Likelihood, filter_pool, starts_from, step_counts, weak_priors
 from sdefit.optimise import SearchResult, ValueGradHessian, levenberg_marquardt, not_started
 from sdefit.result import Code, Estimate
 from sdefit.ssm.filter import run_smoother
@@ -88,13 +89,13 @@ class ESGF(Staged):
     def _begin(self, model: SDE, pool: Pool, start: Theta, key: Key, found: None) -> dict[str, Any]:
         """Where the searches begin, and the steps of the filter there."""
         increments = Increments.of(model, pool)
-        starts = starts_from(Coordinates(model, pool, self.noise), increments, start, self.starts, key)
+        starts = guess_by_increments(Parameterisation(model, pool, self.noise), increments, start, self.starts, key)
         scales = {"scales": starts.scales} if self.weak else {}
         return {"begin": starts.begin, "more": starts.more, "steps": starts.steps} | scales
 
     def _climb(self, model: SDE, pool: Pool, start: Theta, key: Key, found: dict[str, Any]) -> dict[str, Any]:
         """The searches, with steps short enough that halving them changes little."""
-        where = Coordinates(model, pool, self.noise)
+        where = Parameterisation(model, pool, self.noise)
         last = self._rounds(where, pool, found["begin"], found["more"], found["steps"], found.get("scales"))
         best, values = last.fits.best, last.fits.ends
         hyper = {"coordinates": best.x, "curvature": best.at.curvature, "values": -values}
@@ -104,7 +105,7 @@ class ESGF(Staged):
 
     def _tell(self, model: SDE, pool: Pool, start: Theta, key: Key, found: dict[str, Any]) -> Estimate:
         """The estimate at the best point, with its path."""
-        hyper, where = found["hyper"], Coordinates(model, pool, self.noise)
+        hyper, where = found["hyper"], Parameterisation(model, pool, self.noise)
         point = where.point(where.natural(hyper["coordinates"]))
         total, done = filter_pool(model, pool, point, hyper["steps"], self.rule)
         smooth = over_series(run_smoother)(done)
@@ -130,7 +131,7 @@ class ESGF(Staged):
 
     def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:
         """One search from `near`, with the steps between rows that were enough there."""
-        where, scales = Coordinates(model, pool, self.noise), None
+        where, scales = Parameterisation(model, pool, self.noise), None
         begin = where.at(near.theta, near.G, near.noise, near.mean[:, 0])
         if self.weak:  # scales are of these data: that they vary is part of how the estimate does
             P = near.theta.size
@@ -152,16 +153,16 @@ class ESGF(Staged):
 
     def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information:
         """From the curvature of the log-likelihood at the estimate; see `observed_information`."""
-        where = Coordinates(model, pool, self.noise)
+        where = Parameterisation(model, pool, self.noise)
         return observed_information(where, pool, estimate.hyper["coordinates"], estimate.hyper["steps"], self.rule)
 
     def likelihood(self, model: SDE, pool: Pool, estimate: Estimate) -> Likelihood:
         """What the estimate is the maximum of."""
-        return Likelihood(Coordinates(model, pool, self.noise), pool, estimate.hyper["steps"], self.rule)
+        return Likelihood(Parameterisation(model, pool, self.noise), pool, estimate.hyper["steps"], self.rule)
 
     def _rounds(
         self,
-        where: Coordinates,
+        where: Parameterisation,
         pool: Pool,
         begin: Float[Array, "starts coordinates"],
         more: Float[Array, "starts coordinates"],
@@ -197,20 +198,20 @@ class ESGF(Staged):
         first = _Round(jnp.array(0), steps, not_started(begin, self.iterations), jnp.zeros(()), scales, unsure)
         return jax.lax.while_loop(again, advance, first)
 
-    def _doubtful(self, where: Coordinates, fits: SearchResult) -> Bool[Array, ""]:
+    def _doubtful(self, where: Parameterisation, fits: SearchResult) -> Bool[Array, ""]:
         """Whether there may be a better optimum: searches end apart, the best at a bound of θ, or the data are few."""
         P, count = len(where.model.free), jnp.sum(where.pool.observed)
         best, apart = fits.best.x[:P], jnp.max(fits.ends) - jnp.min(fits.ends)
         edge = (where.bounds.one_sided & (best < _EDGE)) | (where.bounds.two_sided & (jnp.abs(best) > -_EDGE))
         return jnp.any(edge) | ~(apart < _AGREE) | (count < _FEW * fits.x.shape[1])
 
-    def prior(self, where: Coordinates, scales: Theta | None) -> Callable[[Array], ValueGradHessian]:
+    def prior(self, where: Parameterisation, scales: Theta | None) -> Callable[[Array], ValueGradHessian]:
         """−log of the priors at coordinates u; without scales of the parameters there is none of ours on θ."""
         return weak_priors(where, scales) if self.weak else lambda u: where.prior(u, self.boundary)
 
     def _search(
         self,
-        where: Coordinates,
+        where: Parameterisation,
         pool: Pool,
         steps: Array,
         scales: Theta | None,
@@ -238,8 +239,8 @@ class ESGF(Staged):
             best = fits.best
             P = last.scales.size
             theta, slope = jax.jvp(where.bounds.constrain, (best.x[:P],), (jnp.ones(P),))
-            std = jnp.abs(slope) * means.standard_errors(best.at.curvature)[:P]
-            wider = means.widened_scales(theta, std, where.model.bounds, last.scales)
+            std = jnp.abs(slope) * standard_errors(best.at.curvature)[:P]
+            wider = widened_scales(theta, std, where.model.bounds, last.scales)
             grew = jnp.any(wider > 1.1 * last.scales)
             return _Widened(last.count + 1, fits, jnp.where(grew, wider, last.scales), grew)
 
@@ -268,7 +269,7 @@ class _Widened(eqx.Module):
     grew: Bool[Array, ""]
 
 
-def observed_information(where: Coordinates, pool: Pool, u: Array, steps: Array, rule: str) -> Information:
+def observed_information(where: Parameterisation, pool: Pool, u: Array, steps: Array, rule: str) -> Information:
     """The inverse of the observed information at coordinates u.
 
     The second derivative in (θ, G Gᵀ, σ²) is taken as differences of the exact gradient over a

@@ -1,59 +1,56 @@
 """MaRS: θ by making two distributions of ż agree in maximum mean discrepancy."""
 
+import dataclasses
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from sdefit._types import Array, Bool, Key, Theta
+from sdefit._types import Array, Key, Theta
 from sdefit.data import Pool
+from sdefit.dynamics.on_path import PathDrift, drift_on_path
 from sdefit.dynamics.sde import SDE
 from sdefit.matching import mmd
-from sdefit.methods._latent import (
-    PathDrift,
-    Told,
-    believed,
-    check_free,
-    check_settings,
-    cold_start,
-    latent_at,
-    path_drift,
-    warm_start,
-)
-from sdefit.methods._refit import Begun, Matched, Matching
+from sdefit.matching.initial_guess import guess_by_means, random_guess, select_start
+from sdefit.matching.latent_process import LatentGPFit, LatentProcess
+from sdefit.methods._base import Information, Stage, Staged
+from sdefit.methods._settings import check_free, check_settings
+from sdefit.methods.gradient_matching import GradientMatching, MatchingProblem, MatchingResult
 from sdefit.optimise import minimise
+from sdefit.result import Estimate
 
 
-class MaRS(Matching):
+class MaRS(Staged):
     """Maximum-mean-discrepancy-minimising regression for SDEs.
 
     1. The latent Gaussian process: φ, σ and G by maximum evidence.
-    2. Matching: draws of ż from the data and from the drift; θ minimises MMD² between the two. The random numbers
-       are drawn once, so that MMD² is a smooth function of θ; the search starts where the means agree.
-    3. The refit: the drift enters as the mean of the process, in integrated form; G, σ and θ are found again.
+    2. Samples of ż from the data and from the drift (Algorithm 1 of the paper), and a θ at which their means agree.
+    3. Matching: θ minimises MMD² between the two (Algorithm 3). The random numbers are drawn once, so that MMD² is a
+       smooth function of θ.
+    4. The refinement: the drift enters as the mean of the process, in integrated form; G, σ and θ are found again.
 
-    `MaRS.paper()` is the published recipe: no refit, and fresh draws at every step of Adam.
+    `MaRS.paper()` is the published recipe: no refinement, and new samples at every step of Adam.
 
     **Arguments**
     - `kernel`: covariance of the smooth part z: matern52, matern32 (both O(N)), rbf, rational_quadratic, sigmoid.
     - `samples`: draws of ż, half of them mirror images of the other half.
     - `starts`: starting points of the search for θ, in one batch.
-    - `passes`: weak-form refits at least, after matching; 0 leaves the plain method of the
-      paper. More are made, up to four times as many, until θ rests.
-    - `rate`: rate γ of the latent OU process per unit of the user's time; by default it follows the length of z.
+    - `refinements`: the least passes of the refinement; up to six times as many are made until θ has converged. 0
+      leaves the plain method of the paper.
+    - `ou_rate`: rate γ of the latent OU process per unit of the user's time; by default it follows the length of z.
     - `evidence_starts`: lengthscales from which the evidence is maximised.
     - `iterations`: the most steps of each search.
     - `jitter`: added to the noise variance in standardised units.
-    - `adam_steps`: 0, or how many steps of Adam with fresh draws take the place of the quasi-Newton search.
+    - `adam_steps`: 0, or how many steps of Adam with new samples take the place of the quasi-Newton search.
     - `learning_rate`: of Adam, in the unconstrained coordinates of θ.
     """
 
     kernel: str = "matern52"
     samples: int = 64
     starts: int = 4
-    passes: int = 3
-    rate: float | None = None
+    refinements: int = 3
+    ou_rate: float | None = None
     evidence_starts: int = 1
     iterations: int = 200
     jitter: float = 1e-6
@@ -68,63 +65,97 @@ class MaRS(Matching):
     )
 
     def __post_init__(self) -> None:
-        least = {"samples": 4, "starts": 1, "passes": 0, "evidence_starts": 1, "iterations": 1, "adam_steps": 0}
+        least = {"samples": 4, "starts": 1, "refinements": 0, "evidence_starts": 1, "iterations": 1, "adam_steps": 0}
         check_settings("MaRS", self, least, ("learning_rate",))
 
     @classmethod
     def paper(cls, kernel: str = "rbf", adam_steps: int = 2000) -> "MaRS":
-        """The recipe of the paper: dense kernel, OU rate 1, Adam on fresh batches of 256, no refit.
+        """The recipe of the paper: dense kernel, OU rate 1, Adam on new batches of 256, no refinement.
 
         The paper takes the sigmoid kernel for Ornstein-Uhlenbeck and the double well, rbf for Lotka-Volterra and
         Lorenz 63.
         """
-        return cls(kernel, samples=256, passes=0, rate=1.0, evidence_starts=3, adam_steps=adam_steps)
+        return cls(kernel, samples=256, refinements=0, ou_rate=1.0, evidence_starts=3, adam_steps=adam_steps)
 
     def check(self, model: SDE, pool: Pool) -> None:
         check_free("MaRS", model)
 
-    def begin(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Told) -> Begun:
+    def stages(self) -> tuple[Stage, ...]:
+        return self.fit_latent_process, self.sample_derivatives, self.match, self.refine
+
+    def fit_latent_process(self, model: SDE, pool: Pool, start: Theta, key: Key, found: None) -> LatentGPFit:
+        return self._common.process.fit(model, pool)
+
+    def sample_derivatives(self, model: SDE, pool: Pool, start: Theta, key: Key, found: LatentGPFit) -> MatchingProblem:
         draw_key, start_key = jax.random.split(key)
-        latent, drift = latent_at(self, model, pool, found.u, draw_key), path_drift(model, pool, pool.times)
+        given, drift = self._common.condition(model, pool, found, draw_key), drift_on_path(model, pool, pool.times)
         if self.adam_steps:
-            return Begun(found, latent, cold_start(model, pool, latent, drift, start, jax.random.split(start_key)[0]))
-        warm = warm_start(model, pool, latent.roads, latent.speed, drift, start, self.starts, start_key)
-        return Begun(found, latent.drawn(), warm)
+            guess_key, _ = jax.random.split(start_key)
+            guess = random_guess(model, pool, given.samples, given.speed, drift, start, guess_key)
+            return MatchingProblem(found, given, guess)
+        guess = guess_by_means(model, pool, given.samples, given.speed, drift, start, self.starts, start_key)
+        return MatchingProblem(found, given.without_draws(), guess)
 
-    def match(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Begun) -> Matched:
-        drift = path_drift(model, pool, pool.times)
+    def match(self, model: SDE, pool: Pool, start: Theta, key: Key, found: MatchingProblem) -> MatchingResult:
+        drift, samples = drift_on_path(model, pool, pool.times), found.given.samples
         if self.adam_steps:
-            return self._match_fresh(found, drift, jax.random.split(jax.random.split(key)[1])[1])
-        return self._match(found, drift)
+            _, adam_key = jax.random.split(jax.random.split(key)[1])
+            theta, losses = self._by_adam(found, drift, adam_key)
+            first, converged = theta, jnp.all(jnp.isfinite(theta))
+        else:
+            theta, losses, converged = self._by_quasi_newton(found, drift)
+            first = select_start(samples, drift, theta, found.guess)
+        # The refinement forgets where it began: whether the search for that converged does not count.
+        flags = {"converged": converged, "refinable": found.latent.converged, "alive": jnp.array(True)}
+        return MatchingResult.of(found, theta, first, {"loss": losses}, **flags)
 
-    def _match(self, begun: Begun, drift: PathDrift) -> Matched:
-        """θ at which the two roads agree in MMD, with the draws held fixed."""
-        roads, warm = begun.latent.roads, begun.warm
-        data, zero = roads.vectors(roads.dz), jnp.zeros_like(warm.u)
-        first = roads.vectors(roads.model(drift, warm.theta(zero)))
-        length = mmd.median_length(data, first)
+    def refine(self, model: SDE, pool: Pool, start: Theta, key: Key, found: MatchingResult) -> Estimate:
+        return self._common.finish(model, pool, found)
+
+    def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
+        return self._common.smooth(model, pool, estimate)
+
+    def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:
+        if not self.refinements:
+            return dataclasses.replace(self, starts=1).estimate(model, pool, near.theta, key)
+        return self._common.refit(model, pool, near)
+
+    def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information:
+        return self._common.information(model, estimate)
+
+    @property
+    def _common(self) -> GradientMatching:
+        process = LatentProcess(self.kernel, self.ou_rate, self.evidence_starts, self.iterations, self.jitter)
+        return GradientMatching(process, self.samples, self.refinements)
+
+    def _by_quasi_newton(self, problem: MatchingProblem, drift: PathDrift):
+        """θ of least MMD² with the samples held fixed, the losses, and whether the search converged."""
+        samples, guess = problem.given.samples, problem.guess
+        data, zero = samples.flat(samples.dz), jnp.zeros_like(guess.u)
+
+        def from_drift(v):
+            return samples.flat(samples.from_drift(drift, guess.theta(v)))
+
+        length = mmd.median_length(data, from_drift(zero))
 
         def loss(v):
-            other = roads.vectors(roads.model(drift, warm.theta(v)))
-            return self.samples * mmd.mmd_squared(data, other, length, paired=True)
+            return self.samples * mmd.mmd_squared(data, from_drift(v), length, paired=True)
 
         found = minimise(loss, zero, iterations=self.iterations, tolerance=1e-4)
-        theta = warm.theta(found.x)
-        near = believed(roads, drift, theta, warm.by_steps)
-        return self._matched(begun, theta, near, found.converged, found.values / self.samples)
+        return guess.theta(found.x), found.values / self.samples, found.converged
 
-    def _match_fresh(self, begun: Begun, drift: PathDrift, key: Key) -> Matched:
-        """θ by Adam on MMD², every batch of both roads drawn anew: Algorithm 3 of the paper."""
-        latent, warm = begun.latent, begun.warm
+    def _by_adam(self, problem: MatchingProblem, drift: PathDrift, key: Key) -> tuple[Theta, Array]:
+        """θ by Adam on MMD², every batch of both kinds of samples drawn anew: Algorithm 3 of the paper."""
+        given, guess = problem.given, problem.guess
         adam = optax.adam(self.learning_rate)
 
         def loss(u, key):
             data_key, model_key = jax.random.split(key)
-            theirs, ours = latent.draw(self.samples, data_key), latent.draw(self.samples, model_key)
-            vectors = latent.roads.vectors
-            data, other = vectors(theirs.dz), vectors(ours.model(drift, warm.bounds.constrain(u)))
-            length = mmd.median_length(jax.lax.stop_gradient(data), jax.lax.stop_gradient(other))
-            return mmd.mmd_squared(data, other, length)
+            first, second = given.draw(self.samples, data_key), given.draw(self.samples, model_key)
+            data = first.flat(first.dz)
+            model = second.flat(second.from_drift(drift, guess.bounds.constrain(u)))
+            length = mmd.median_length(jax.lax.stop_gradient(data), jax.lax.stop_gradient(model))
+            return mmd.mmd_squared(data, model, length)
 
         def step(carry, key):
             u, state = carry
@@ -133,10 +164,5 @@ class MaRS(Matching):
             return (u + move, state), value
 
         keys = jax.random.split(key, self.adam_steps)
-        (u, _), losses = jax.lax.scan(step, (warm.u, adam.init(warm.u)), keys)
-        theta = warm.bounds.constrain(u)
-        return self._matched(begun, theta, theta, jnp.all(jnp.isfinite(u)), losses)
-
-    def _matched(self, begun: Begun, theta: Theta, near: Theta, matched: Bool[Array, ""], losses: Array) -> Matched:
-        # The refit forgets where it began: whether the search for that converged does not count.
-        return Matched.after(begun, theta, near, matched, begun.told.converged, jnp.array(True), {"loss": losses})
+        (u, _), losses = jax.lax.scan(step, (guess.u, adam.init(guess.u)), keys)
+        return guess.bounds.constrain(u), losses

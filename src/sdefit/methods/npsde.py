@@ -7,16 +7,17 @@ import jax.numpy as jnp
 
 from sdefit._types import Array, Float, Key, Theta
 from sdefit.data import Pool, over_series
+from sdefit.dynamics.on_path import drift_on_path
 from sdefit.dynamics.sde import SDE
 from sdefit.dynamics.units import ScaledBounds
 from sdefit.errors import ModelError
 from sdefit.gp.field import Field, field_on, matched_normals, spread_points
 from sdefit.inference.increments import filled
-from sdefit.matching import means
+from sdefit.inference.parameterisation import root
+from sdefit.matching.mean_matching import match_means, spread_starts
+from sdefit.matching.parameter_scales import rms, scales_on_path
 from sdefit.methods._base import Method
-from sdefit.methods._coordinates import root
 from sdefit.methods._field import Learned, Problem
-from sdefit.methods._latent import path_drift, rms, scales_of
 from sdefit.result import Code, Estimate
 from sdefit.ssm.filter import run_smoother
 from sdefit.ssm.kalman import Gaussian
@@ -139,7 +140,7 @@ class NPSDE(Method):
         if not model.free:
             return start
         bounds = ScaledBounds.of(model, pool)
-        drift, seen = path_drift(model, pool, pool.times), jnp.any(pool.observed, axis=-1)
+        drift, seen = drift_on_path(model, pool, pool.times), jnp.any(pool.observed, axis=-1)
         v = found.fit.x[: field.points.size]
         precision = jnp.repeat(found.scale**-2, field.points.shape[0])
         told, turn = jnp.linalg.eigh(found.fit.at.curvature[: v.size, : v.size] - jnp.diag(precision))
@@ -153,16 +154,16 @@ class NPSDE(Method):
 
         learned = field.features(path.reshape(-1, path.shape[-1])) @ v.reshape(field.points.shape[::-1]).T
         speed = rms(jnp.where(seen[..., None], learned.reshape(path.shape), 0.0))
-        scales = scales_of(drift, path, speed, seen, bounds.unit)
-        starts = means.spread_starts(bounds, scales, start, self.starts, key)
-        return bounds.constrain(means.match_means(residual, starts).x)
+        scales = scales_on_path(drift, path, speed, seen, bounds.unit)
+        starts = spread_starts(bounds, scales, start, self.starts, key)
+        return bounds.constrain(match_means(residual, starts).x)
 
     def _with_trace(self, model: SDE, pool: Pool, answer: Estimate) -> Estimate:
         """The answer with the learned and the model's drift along the path, in the user's units, for figures."""
         flat = answer.mean.reshape(-1, answer.mean.shape[-1])
         unit = (pool.scale / pool.time_scale)[None, None, :]
         learned = [unit * part.reshape(answer.mean.shape) for part in self.field(answer, flat)]
-        own = unit * path_drift(model, pool, pool.times)(answer.mean, answer.theta)
+        own = unit * drift_on_path(model, pool, pool.times)(answer.mean, answer.theta)
         answer.trace.update(field_mean=learned[0], field_std=learned[1], field_model=own)
         return answer
 

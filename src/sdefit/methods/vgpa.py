@@ -12,11 +12,11 @@ from sdefit._types import Array, Float, Key, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
-from sdefit.inference.increments import filled
+from sdefit.inference.increments import Increments, filled
+from sdefit.inference.initial_guess import guess_by_increments
+from sdefit.inference.likelihood import weak_priors
+from sdefit.inference.parameterisation import Parameterisation, Point, root
 from sdefit.methods._base import Information, Method
-from sdefit.methods._coordinates import Coordinates, Point, root
-from sdefit.methods._increments import Increments
-from sdefit.methods._likelihood import starts_from, weak_priors
 from sdefit.optimise import SearchResult, ValueGradHessian, levenberg_marquardt
 from sdefit.result import Code, Estimate
 from sdefit.ssm.filter import given_first_row
@@ -86,21 +86,21 @@ class VGPA(Method):
             raise ModelError(f"VGPA: known_diffusion must be {size} by {size}, one row per state, not {rows} by {rows}")
 
     def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
-        where, increments = Coordinates(model, pool, self.noise), Increments.of(model, pool)
-        starts = starts_from(where, increments, start, self.starts, key)
+        where, increments = Parameterisation(model, pool, self.noise), Increments.of(model, pool)
+        starts = guess_by_increments(where, increments, start, self.starts, key)
         scales = starts.scales if self.weak else None
         return self._estimate(where, pool, starts.begin, scales)
 
     def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:
         """One search from `near`."""
-        where, P = Coordinates(model, pool, self.noise), near.theta.size
+        where, P = Parameterisation(model, pool, self.noise), near.theta.size
         begin = where.at(near.theta, near.G, near.noise, near.mean[:, 0])
         scales = Increments.of(model, pool).scales_near(begin[:P], where.max_step[:P]) if self.weak else None
         return self._estimate(where, pool, begin[None], scales)
 
     def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information:
         """From the expected curvature of the bound at the estimate; 0 for a G that is known."""
-        where = Coordinates(model, pool, self.noise)
+        where = Parameterisation(model, pool, self.noise)
         natural = where.natural(estimate.hyper["coordinates"])
         bound = _Bound(model, pool, self.substeps, self.sweeps)
         covariance = _inverse(bound.curved(lambda z: self._point(where, z), natural).curvature)
@@ -113,7 +113,7 @@ class VGPA(Method):
         return self._rows(_Bound(model, pool, self.substeps, self.sweeps).posterior(point).path.nodes)
 
     def _estimate(
-        self, where: Coordinates, pool: Pool, begin: Float[Array, "starts coordinates"], scales: Theta | None
+        self, where: Parameterisation, pool: Pool, begin: Float[Array, "starts coordinates"], scales: Theta | None
     ) -> Estimate:
         bound = _Bound(where.model, pool, self.substeps, self.sweeps)
         fits = self._search(where, bound, begin, scales)
@@ -136,7 +136,7 @@ class VGPA(Method):
         )
 
     def _search(
-        self, where: Coordinates, bound: "_Bound", begin: Float[Array, "starts coordinates"], scales: Theta | None
+        self, where: Parameterisation, bound: "_Bound", begin: Float[Array, "starts coordinates"], scales: Theta | None
     ) -> SearchResult:
         """The highest bound near each row of `begin`."""
         prior = weak_priors(where, scales) if self.weak else lambda u: where.prior(u, self.boundary)
@@ -153,7 +153,7 @@ class VGPA(Method):
 
         return levenberg_marquardt(fn, begin, max_step=where.max_step, iterations=self.iterations)
 
-    def _point(self, where: Coordinates, natural: Float[Array, "natural"]) -> Point:
+    def _point(self, where: Parameterisation, natural: Float[Array, "natural"]) -> Point:
         """The parts of natural coordinates, with the known G in its place."""
         point, pool = where.point(natural), where.pool
         if self.known_diffusion is None:

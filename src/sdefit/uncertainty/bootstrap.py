@@ -12,9 +12,9 @@ from sdefit._types import Array, Float, Int, Key
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.schemes import SCHEMES, draws, march
 from sdefit.dynamics.sde import SDE
+from sdefit.inference.likelihood import step_counts
 from sdefit.methods import _driver
 from sdefit.methods._base import Method
-from sdefit.methods._likelihood import step_counts
 from sdefit.result import Estimate
 from sdefit.uncertainty.importance import possible
 

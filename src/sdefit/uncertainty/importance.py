@@ -13,14 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sdefit import gp
 from sdefit._types import Array, Float, Key, Scalar
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
+from sdefit.inference.likelihood import Likelihood, filter_pool
+from sdefit.inference.parameterisation import Parameterisation, root
+from sdefit.matching.latent_process import observations
 from sdefit.methods._base import Method
-from sdefit.methods._coordinates import Coordinates, Expected, root
-from sdefit.methods._latent import data_of, expected
-from sdefit.methods._likelihood import Likelihood, filter_pool
+from sdefit.priors import NoiseLevels, ThetaPrior, noise_levels, theta_prior
 from sdefit.result import Estimate
 
 _ROUNDS = 6
@@ -38,7 +38,7 @@ def possible(
     likelihood = method.likelihood(model, pool, estimate)
     assert likelihood is not None
     scales = estimate.hyper.get("scales")
-    target = _Target(likelihood, None if scales is None else expected(model, scales))
+    target = _Target(likelihood, None if scales is None else theta_prior(model, scales))
     v, half = target.begin(estimate.hyper["coordinates"], estimate.hyper["curvature"])
     round_key, pick_key = jax.random.split(key)
 
@@ -61,10 +61,10 @@ class _Target:
     """The posterior in coordinates v without edges: θ's own, log G_kk, arsinh(G_kj/G_kk), log σ, x(t_1)."""
 
     likelihood: Likelihood
-    expected: Expected | None = None  # of θ, where the estimate has a weak prior on it
+    expected: ThetaPrior | None = None  # of θ, where the estimate has a weak prior on it
 
     @property
-    def where(self) -> Coordinates:
+    def where(self) -> Parameterisation:
         return self.likelihood.where
 
     @property
@@ -122,8 +122,8 @@ class _Target:
         return jnp.split(u, np.cumsum(self.where.sizes)[:-1])
 
     @property
-    def _levels(self) -> tuple[Array, Array]:
-        return gp.noise_levels(data_of(self.likelihood.pool))
+    def _levels(self) -> NoiseLevels:
+        return noise_levels(observations(self.likelihood.pool))
 
 
 def _drawn(target: _Target, center, half, key: Key) -> tuple[Array, Array]:

@@ -17,9 +17,9 @@ from sdefit._types import Array, Float, Key, Scalar, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import InputError
+from sdefit.inference.likelihood import Likelihood
+from sdefit.inference.parameterisation import root
 from sdefit.methods._base import Method
-from sdefit.methods._coordinates import root
-from sdefit.methods._likelihood import Likelihood
 from sdefit.result import Estimate
 
 _WIDTH = 3.0  # of the prior on the entries of G and on σ, in standardised units

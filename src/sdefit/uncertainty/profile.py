@@ -11,10 +11,10 @@ from sdefit._types import Array
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import InputError, ModelError
+from sdefit.inference.likelihood import filter_pool, step_counts
+from sdefit.inference.parameterisation import Parameterisation
 from sdefit.methods import _driver
 from sdefit.methods._base import Method
-from sdefit.methods._coordinates import Coordinates
-from sdefit.methods._likelihood import filter_pool, step_counts
 from sdefit.methods.esgf import ESGF
 from sdefit.optimise import ValueGradHessian, levenberg_marquardt
 from sdefit.result import Estimate
@@ -83,7 +83,7 @@ def _profile(
     model: SDE, method: Method, pool: Pool, theta, G, noise, first, scales, place, shares
 ) -> tuple[Array, Array]:
     """Values of one parameter, and the highest log-likelihood at each, with the method's own weak priors."""
-    where = Coordinates(model, pool, "each")
+    where = Parameterisation(model, pool, "each")
     prior = (method if isinstance(method, ESGF) else ESGF(weak=True)).prior(where, scales)
     steps = 2 * step_counts(model, pool, theta[None])
 

@@ -1,4 +1,7 @@
-"""θ by matching means: damped Gauss-Newton on the mean of ż, from starts in the drift's own natural scale."""
+"""Natural scales of θ: how large each parameter must be for its term of the drift to matter.
+
+Weak priors on θ and starts are made of them. They follow the units of time and state as θ itself does.
+"""
 
 import math
 from collections.abc import Callable
@@ -6,13 +9,12 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from sdefit._types import Array, Bool, Float, Key, Scalar, Theta
+from sdefit._types import Array, Bool, Float, Scalar, Theta
+from sdefit.dynamics.on_path import PathDrift
 from sdefit.dynamics.parameters import Bounds
 from sdefit.dynamics.units import ScaledBounds
 from sdefit.linalg import diagonal, log_volume, solve
-from sdefit.optimise import SearchResult, ValueGradHessian, levenberg_marquardt, log_mean_square, minimise
-
-Residual = Callable[[Theta], Float[Array, "residuals"]]
+from sdefit.optimise import minimise
 
 
 def natural_scales(slopes: Callable[[Theta], Float[Array, "rows params"]], size: Scalar, unit: Theta) -> Theta:
@@ -41,36 +43,36 @@ def natural_scales(slopes: Callable[[Theta], Float[Array, "rows params"]], size:
     return unit * jnp.exp(minimise(loss, jnp.zeros(params), iterations=100, max_step=4.0).x)
 
 
-def spread_starts(
-    bounds: ScaledBounds, scales: Theta, start: Theta, starts: int, key: Key
-) -> Float[Array, "starts params"]:
-    """Unconstrained starts: the user's where given, else values of natural size; the others scattered about it."""
-    lower, upper = jnp.array(bounds.bounds.lower), jnp.array(bounds.bounds.upper)
-    size_key, sign_key = jax.random.split(key)
-    spread = jnp.exp(jax.random.normal(size_key, (starts, scales.size))).at[0].set(1.0)
-    sign = jnp.where(jax.random.bernoulli(sign_key, 0.5, spread.shape), 1.0, -1.0).at[0].set(1.0)
-    free = jnp.isinf(lower) & jnp.isinf(upper)
-    within = jnp.where(jnp.isinf(lower), upper - scales, lower + scales)[None, :]
-    middle = jnp.where(jnp.isinf(lower) | jnp.isinf(upper), 0.0, 0.5 * (lower + upper))
-    inside = jnp.isfinite(lower) & jnp.isfinite(upper)
-    theta = jnp.where(free[None, :], (sign * spread) * scales[None, :], within)
-    theta = jnp.where(inside[None, :], middle[None, :], theta)
-    u = jax.vmap(bounds.unconstrain)(theta) + jnp.where(free[None, :], 0.0, jnp.log(spread))
-    return u.at[0].set(jnp.where(jnp.isfinite(start), bounds.unconstrain(start), u[0]))
+def scales_on_path(
+    drift: PathDrift,
+    x: Float[Array, "series times state"],
+    speed: Scalar,
+    seen: Bool[Array, "series times"],
+    unit: Theta,
+) -> Theta:
+    """The natural scale of each parameter along a path of this speed, looked for from its unit."""
+
+    def slopes(theta):
+        return jnp.where(seen[..., None, None], jax.jacfwd(drift, argnums=1)(x, theta), 0.0).reshape(-1, unit.size)
+
+    return natural_scales(slopes, speed, unit)
 
 
-def match_means(residual: Residual, starts: Float[Array, "starts params"], iterations: int = 80) -> SearchResult:
-    """The least-squares θ over all starts, in unconstrained coordinates; in one step where f is linear in θ.
+def local_scales(
+    drift: PathDrift,
+    x: Float[Array, "series times state"],
+    speed: Scalar,
+    seen: Bool[Array, "series times"],
+    theta: Theta,
+) -> Theta:
+    """What each parameter must change by, at θ, to change the drift by as much as the speed."""
+    slope = jnp.where(seen[..., None, None], jax.jacfwd(drift, argnums=1)(x, theta), 0.0)
+    return speed / jnp.sqrt(jnp.mean(slope**2, axis=(0, 1, 2)))
 
-    What is minimised is ½ n log of the mean square of n residuals, as if each were independent: its curvature is that
-    of a log-likelihood, and no unit is left in it.
-    """
 
-    def fn(u: Theta) -> ValueGradHessian:
-        return log_mean_square(lambda u: residual(u)[:, None], u)
-
-    max_step = jnp.full(starts.shape[1], jnp.inf)
-    return levenberg_marquardt(fn, starts, max_step=max_step, iterations=iterations, tolerance=1e-9).best
+def rms(a: Array) -> Scalar:
+    """The root mean square of all entries."""
+    return jnp.sqrt(jnp.mean(a**2))
 
 
 def standard_errors(curvature: Float[Array, "params params"]) -> Theta:
@@ -81,17 +83,16 @@ def standard_errors(curvature: Float[Array, "params params"]) -> Theta:
 
 
 def informed_scales(u: Theta, std: Theta, bounds: ScaledBounds, scales: Theta, local: Theta) -> Theta:
-    """The scale of each parameter once it was matched at u, give or take `std`: what was told, else what is natural.
+    """The scale of each parameter once it was matched at u with standard error `std`.
 
     A parameter that stands two standard errors off its bound (or off 0) has at least its own distance as its scale:
     natural scales are made from 0, and for a state of 300 ± 1 they are far too small for the rate of its return to a
-    level. Beside a parameter that was told, the others have at least their `local` scale, that at the matched θ: what
-    each must change by to change the drift by its speed.
+    level. Beside a parameter that is so far off, the others have at least their `local` scale at the matched θ.
     """
     theta, slope = jax.jvp(bounds.constrain, (u,), (jnp.ones_like(u),))
-    away, told = _told(theta, jnp.abs(slope) * std, bounds, 2.0)
-    other = jnp.where(jnp.any(told) & jnp.isfinite(local), jnp.maximum(scales, local), scales)
-    return jnp.where(told & jnp.isfinite(away), jnp.maximum(scales, away), other)
+    away, known = _away_from_edge(theta, jnp.abs(slope) * std, bounds, 2.0)
+    other = jnp.where(jnp.any(known) & jnp.isfinite(local), jnp.maximum(scales, local), scales)
+    return jnp.where(known & jnp.isfinite(away), jnp.maximum(scales, away), other)
 
 
 def widened_scales(theta: Theta, std: Theta, bounds: Bounds | ScaledBounds, scales: Theta) -> Theta:
@@ -100,11 +101,13 @@ def widened_scales(theta: Theta, std: Theta, bounds: Bounds | ScaledBounds, scal
     One that stands three standard errors off its bound (or off 0) in spite of it has at least its own distance as its
     scale: terms of the drift that cancel along most of the path are larger than its speed, from which scales come.
     """
-    away, told = _told(theta, std, bounds, 3.0)
-    return jnp.where(told & jnp.isfinite(away), jnp.maximum(scales, away), scales)
+    away, known = _away_from_edge(theta, std, bounds, 3.0)
+    return jnp.where(known & jnp.isfinite(away), jnp.maximum(scales, away), scales)
 
 
-def _told(theta: Theta, std: Theta, bounds: Bounds | ScaledBounds, sure: float) -> tuple[Theta, Bool[Array, "params"]]:
+def _away_from_edge(
+    theta: Theta, std: Theta, bounds: Bounds | ScaledBounds, sure: float
+) -> tuple[Theta, Bool[Array, "params"]]:
     """How far each parameter is off its bound (or off 0), and whether by so many standard errors."""
     away = jnp.abs(theta - bounds.edges)
     return away, away > sure * std

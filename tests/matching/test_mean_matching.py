@@ -9,7 +9,6 @@ import pytest
 
 from sdefit.dynamics.parameters import Bounds
 from sdefit.dynamics.units import ScaledBounds
-from sdefit.matching import means
 
 INF = float("inf")
 quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -24,7 +23,7 @@ def rms(columns):
 
 def test_scales_of_a_linear_drift_have_a_closed_form():
     slopes = jnp.asarray(np.random.default_rng(0).normal(size=(30, 3)) * [1.0, 1e-4, 1e5])
-    found = quick(lambda size: means.natural_scales(lambda theta: slopes, size, jnp.ones(3)))(jnp.asarray(2.5))
+    found = quick(lambda size: natural_scales(lambda theta: slopes, size, jnp.ones(3)))(jnp.asarray(2.5))
     np.testing.assert_allclose(found, 2.5 / rms(slopes), rtol=1e-5)
 
 
@@ -39,7 +38,7 @@ def relaxing_slopes(x, rate_unit, state_unit):
 
 @quick
 def relaxing_scales(x, time, state):
-    return means.natural_scales(relaxing_slopes(x, time, state), jnp.asarray(0.8), jnp.array([1 / time, state]))
+    return natural_scales(relaxing_slopes(x, time, state), jnp.asarray(0.8), jnp.array([1 / time, state]))
 
 
 @pytest.mark.parametrize("mean", [2.0, 0.0, -5.0])
@@ -72,7 +71,7 @@ def test_scales_of_growth_that_saturates(unit):
         def slopes(theta):
             return jax.jacfwd(lambda th: f(x, *th))(theta) / unit
 
-        return means.natural_scales(slopes, jnp.asarray(1.0), jnp.ones(2))
+        return natural_scales(slopes, jnp.asarray(1.0), jnp.ones(2))
 
     _, capacity = quick(lambda: scales(lambda x, r, k: r * x * (1 - x / k)))()
     _, half = quick(lambda: scales(lambda x, v, k: v * x / (k + x)))()
@@ -81,9 +80,7 @@ def test_scales_of_growth_that_saturates(unit):
 
 
 def test_a_parameter_the_drift_ignores_keeps_a_finite_scale():
-    found = means.natural_scales(
-        lambda theta: jnp.stack([jnp.ones(4), jnp.zeros(4)], axis=1), jnp.asarray(1.0), jnp.ones(2)
-    )
+    found = natural_scales(lambda theta: jnp.stack([jnp.ones(4), jnp.zeros(4)], axis=1), jnp.asarray(1.0), jnp.ones(2))
     assert np.all(np.isfinite(found)) and np.all(np.asarray(found) > 0)
 
 
@@ -94,7 +91,7 @@ SCALES = np.array([2.0, 0.1, 4.0, 9.0, 0.5])
 
 
 def starts(start, count=50, scales=SCALES):
-    u = means.spread_starts(
+    u = spread_starts(
         ScaledBounds(BOUNDS, jnp.ones(5)), jnp.asarray(scales), jnp.asarray(start), count, jax.random.key(0)
     )
     return np.asarray(jax.vmap(BOUNDS.constrain)(u))
@@ -131,7 +128,7 @@ def test_the_users_start_is_the_first():
 def test_a_linear_drift_gets_linear_least_squares(seed):
     rng = np.random.default_rng(seed)
     X, y = rng.normal(size=(25, 3)) * [1.0, 1e3, 1e-2], rng.normal(size=25)
-    solve = quick(lambda X, y, begin: means.match_means(lambda u: X @ u - y, begin))
+    solve = quick(lambda X, y, begin: match_means(lambda u: X @ u - y, begin))
     found = solve(jnp.asarray(X), jnp.asarray(y), jnp.asarray(rng.normal(size=(2, 3))))
     theta, squares = np.linalg.lstsq(X, y, rcond=None)[:2]
     np.testing.assert_allclose(found.x, theta, rtol=1e-7)
@@ -149,7 +146,7 @@ def test_a_nonlinear_drift_is_found_from_far():
         return jnp.exp(-a * t) + c * jnp.exp(-b * t)
 
     begin = jnp.asarray([[0.0, 0.0, 0.0], [-3.0, 2.0, 2.0], [np.nan, 0.0, 0.0]])
-    found = quick(lambda begin: means.match_means(lambda u: curve(u) - curve(jnp.asarray(truth)), begin))(begin)
+    found = quick(lambda begin: match_means(lambda u: curve(u) - curve(jnp.asarray(truth)), begin))(begin)
     np.testing.assert_allclose(found.x, truth, rtol=1e-6)
     assert found.at.value < 0.5 * 40 * np.log(1e-15)
 
@@ -160,7 +157,7 @@ def test_steps_into_places_that_are_not_finite_are_refused():
     def residual(u):
         return jnp.sqrt(u) - jnp.asarray([0.1])
 
-    found = means.match_means(residual, jnp.asarray([[9.0]]))
+    found = match_means(residual, jnp.asarray([[9.0]]))
     np.testing.assert_allclose(found.x, [0.01], rtol=1e-6)
 
 
@@ -170,9 +167,9 @@ def test_steps_into_places_that_are_not_finite_are_refused():
 def informed(u, curvature, local):
     bounds, std = (
         ScaledBounds(Bounds((0.0, -np.inf), (np.inf, np.inf)), jnp.ones(2)),
-        means.standard_errors(jnp.asarray(curvature)),
+        standard_errors(jnp.asarray(curvature)),
     )
-    return means.informed_scales(jnp.asarray(u), std, bounds, jnp.asarray([0.1, 2.0]), jnp.asarray(local))
+    return informed_scales(jnp.asarray(u), std, bounds, jnp.asarray([0.1, 2.0]), jnp.asarray(local))
 
 
 def test_what_was_told_is_its_own_scale():
@@ -188,7 +185,7 @@ def test_what_was_told_is_its_own_scale():
 def test_a_scale_is_as_wide_as_what_was_told_in_spite_of_it():
     """Three standard errors off its bound, here 1, or off 0; never narrower than it was."""
     bounds, scales = Bounds((1.0, -np.inf, -np.inf), (np.inf, np.inf, np.inf)), jnp.asarray([0.1, 2.0, 2.0])
-    told = means.widened_scales(jnp.asarray([1.7, -5.0, 1.0]), jnp.asarray([0.2, 1.6, 0.1]), bounds, scales)
+    told = widened_scales(jnp.asarray([1.7, -5.0, 1.0]), jnp.asarray([0.2, 1.6, 0.1]), bounds, scales)
     np.testing.assert_allclose(told, [0.7, 5.0, 2.0])
-    not_told = means.widened_scales(jnp.asarray([1.5, -5.0, jnp.inf]), jnp.asarray([0.2, 1.7, 1.0]), bounds, scales)
+    not_told = widened_scales(jnp.asarray([1.5, -5.0, jnp.inf]), jnp.asarray([0.2, 1.7, 1.0]), bounds, scales)
     np.testing.assert_allclose(not_told, [0.1, 2.0, 2.0])

@@ -16,14 +16,9 @@ from sdefit._types import Array, Float, Scalar, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.dynamics.units import ScaledBounds
-from sdefit.gp.evidence import noise_residuals, singularity
 from sdefit.linalg import dot, picked, placed, product
 from sdefit.optimise import ValueGradHessian
-
-Levels = tuple[Float[Array, "state"], Float[Array, "state"]]  # log ‖G_k‖ and log σ_k, as `gp.noise_levels` has them
-Expected = tuple[Theta, Theta]  # center and width of what θ is expected to be
-
-_WIDTHS = (1.0, 2.0)  # of the priors on log ‖G_k‖ and log σ_k about their levels, as in the evidence
+from sdefit.priors import NoiseLevels, ThetaPrior, correlation_prior, noise_prior_residuals
 
 # Nothing is known better than to a ten-millionth of the data's spread: an exact fit stays finite.
 _FLOOR = 1e-14
@@ -39,7 +34,7 @@ class Point(eqx.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class Coordinates:
+class Parameterisation:
     """The vector u = (θ unconstrained, diagonal of G, G below it, σ, x(t_1)), as far as each is estimated.
 
     None of them depends on the user's units.
@@ -120,7 +115,7 @@ class Coordinates:
         return jnp.concatenate([point.theta, point.Q.ravel(), point.variance])
 
     def prior(
-        self, u: Float[Array, "coordinates"], spreads: "float | Levels", expected: "Expected | None" = None
+        self, u: Float[Array, "coordinates"], spreads: float | NoiseLevels, expected: ThetaPrior | None = None
     ) -> ValueGradHessian:
         """−log of the priors: the user's on θ, and one on the spreads that counts only where the data do not.
 
@@ -141,7 +136,7 @@ class Coordinates:
         inverse = jnp.where(on, jnp.sign(u) / size, 0.0)
         return ValueGradHessian(-weight * jnp.sum(jnp.log(size)), -weight * inverse, weight * jnp.diag(inverse**2))
 
-    def _near(self, u: Float[Array, "coordinates"], expected: Expected) -> ValueGradHessian:
+    def _near(self, u: Float[Array, "coordinates"], expected: ThetaPrior) -> ValueGradHessian:
         """Normal priors on θ, in the user's units."""
         size, (center, width) = len(self.model.free), expected
         own = np.array([self.model.params[name].prior is None for name in self.model.free], bool)
@@ -150,18 +145,18 @@ class Coordinates:
         rest = (0, u.size - size)
         return ValueGradHessian(0.5 * jnp.sum(away**2), jnp.pad(away * slope, rest), jnp.diag(jnp.pad(slope**2, rest)))
 
-    def _about(self, u: Float[Array, "coordinates"], levels: "Levels") -> ValueGradHessian:
+    def _about(self, u: Float[Array, "coordinates"], levels: NoiseLevels) -> ValueGradHessian:
         """The weak priors of the latent process on G and σ, with as much of their curvature as is never negative."""
 
         def residuals(u):
             _, scales, below, sigma, _ = jnp.split(u, np.cumsum(self.sizes)[:-1])
             # One number for all counts once for each state, as where each has its own.
             noise = jnp.log(jnp.abs(sigma * (self._even if self.noise == "same" else 1.0)) + 1e-15)
-            return noise_residuals(noise if noise.size else levels[1], self._G(scales, below), levels, *_WIDTHS)
+            return noise_prior_residuals(noise if noise.size else levels[1], self._G(scales, below), levels)
 
         def alone(u):
             _, scales, below, *_ = jnp.split(u, np.cumsum(self.sizes)[:-1])
-            return singularity(self._G(scales, below))
+            return correlation_prior(self._G(scales, below))
 
         def value(u):
             return 0.5 * jnp.sum(residuals(u) ** 2) + alone(u)

@@ -1,0 +1,86 @@
+"""Where the search for θ begins, and coordinates without units about there."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from sdefit._types import Array, Float, Key, Scalar, Theta
+from sdefit.data import Pool
+from sdefit.dynamics.on_path import PathDrift
+from sdefit.dynamics.sde import SDE
+from sdefit.dynamics.units import ScaledBounds, parameter_units
+from sdefit.linalg import cholesky, diagonal, solve
+from sdefit.matching.derivative_samples import DerivativeSamples
+from sdefit.matching.mean_matching import match_means, spread_starts
+from sdefit.matching.parameter_scales import informed_scales, local_scales, scales_on_path, standard_errors
+
+_CORRELATED = 10  # neighbouring residuals of smoothed means that hang together
+
+
+class InitialGuess(eqx.Module):
+    """A first θ, in unconstrained coordinates u = `u` + `whitening` v, and the natural scales of θ."""
+
+    begin: Theta  # the first of the starts
+    u: Theta
+    whitening: Float[Array, "params params"]
+    scales: Theta
+    by_increments: Theta  # the θ that matches the increments of x instead
+    bounds: ScaledBounds
+
+    def theta(self, v: Theta) -> Theta:
+        """θ at v: the mean square residual grows by its own size from v = 0 to |v| = 1."""
+        return self.bounds.constrain(self.u + self.whitening @ v)
+
+
+def guess_by_means(
+    model: SDE,
+    pool: Pool,
+    samples: DerivativeSamples,
+    speed: Scalar,
+    drift: PathDrift,
+    start: Theta,
+    starts: int,
+    key: Key,
+) -> InitialGuess:
+    """θ at which the means of both kinds of samples agree best, from several starts."""
+    seen, bounds, x = samples.observed, ScaledBounds.of(model, pool), jnp.mean(samples.x, axis=0)
+    scales = scales_on_path(drift, x, speed, seen, bounds.unit)
+    begin = spread_starts(bounds, scales, start, starts, key)
+
+    def match(which):
+        return match_means(lambda u: samples.mean_residuals(drift, bounds.constrain(u))[which].ravel(), begin)
+
+    both = jax.vmap(match)(jnp.arange(2))
+    near = jax.tree.map(lambda a: a[0], both)
+    local = local_scales(drift, x, speed, seen, bounds.constrain(near.x))
+    std = standard_errors(near.at.curvature / _CORRELATED)
+    scales = informed_scales(near.x, std, bounds, scales, local)
+    # Coordinates in which the mean square residual is round: the search then needs no units.
+    curvature, eye = near.at.curvature / (jnp.sum(seen) * float(x.shape[-1])), jnp.eye(near.x.size)
+    root = cholesky(curvature + 1e-9 * jnp.diag(diagonal(curvature)) + 1e-300 * eye)
+    first, by_increments = bounds.constrain(begin[0]), bounds.constrain(both.x[1])
+    return InitialGuess(first, near.x, solve(root.T, eye), scales, by_increments, bounds)
+
+
+def random_guess(
+    model: SDE, pool: Pool, samples: DerivativeSamples, speed: Scalar, drift: PathDrift, start: Theta, key: Key
+) -> InitialGuess:
+    """The published code's start, |N(0, 1)| where the user gave none: in the user's units, as are its coordinates."""
+    unit = parameter_units(model, pool)
+    scales = scales_on_path(drift, jnp.mean(samples.x, axis=0), speed, samples.observed, unit)
+    begin = jnp.where(jnp.isfinite(start), start, jnp.abs(jax.random.normal(key, start.shape)))
+    bounds = ScaledBounds(model.bounds, jnp.ones_like(unit))
+    return InitialGuess(begin, bounds.unconstrain(begin), jnp.eye(start.size), scales, begin, bounds)
+
+
+def select_start(samples: DerivativeSamples, drift: PathDrift, matched: Theta, guess: InitialGuess) -> Theta:
+    """Where the refinement begins: at the matched θ, if it explains half of what θ can explain of the increments.
+
+    With much data and much process noise, the evidence gives all to o and leaves nothing in ż to match.
+    """
+
+    def missed(theta):
+        return jnp.mean(samples.mean_residuals(drift, theta)[1] ** 2)
+
+    nothing, least = jnp.mean(samples.mean_increments() ** 2), missed(guess.by_increments)
+    return jnp.where(missed(matched) <= 0.5 * (nothing + least), matched, guess.by_increments)

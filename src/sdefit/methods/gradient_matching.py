@@ -1,0 +1,150 @@
+"""What MaRS and AReS have in common: the latent process they begin with, and the refinement they end with."""
+
+import dataclasses
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from sdefit import gp
+from sdefit._types import Array, Bool, Float, Key, Theta
+from sdefit.data import Pool, over_series
+from sdefit.dynamics.on_path import drift_on_path
+from sdefit.dynamics.sde import SDE
+from sdefit.matching.derivative_samples import DerivativeSamples, sample_derivatives
+from sdefit.matching.initial_guess import InitialGuess
+from sdefit.matching.latent_process import LatentGPFit, LatentProcess, observations, with_midpoints
+from sdefit.matching.refinement import Refinement, refine
+from sdefit.matching.weak_form_problem import WeakFormProblem
+from sdefit.methods._base import Information
+from sdefit.result import Code, Estimate
+from sdefit.ssm.kalman import Observations
+
+
+class Conditioned(eqx.Module):
+    """The latent process given the data, and the first samples of ż.
+
+    The refinement follows the path midway between observations too, so `rows` may have midpoints; the samples are of
+    every `step`-th row, the observations alone.
+    """
+
+    conditional: gp.Conditional | None  # what new draws need
+    ou_rate: Array
+    rows: Observations
+    path: Float[Array, "series rows state"]
+    samples: DerivativeSamples
+    speed: Array
+    step: int = eqx.field(static=True)
+
+    def draw(self, samples: int, key: Key) -> DerivativeSamples:
+        """New samples of ż."""
+        assert self.conditional is not None
+        return sample_derivatives(self.conditional, self.ou_rate, self.rows, samples, key).every(self.step)
+
+    def without_draws(self) -> "Conditioned":
+        """The same without what new draws would need."""
+        return dataclasses.replace(self, conditional=None)
+
+
+class MatchingProblem(eqx.Module):
+    """All that is known before θ is matched."""
+
+    latent: LatentGPFit
+    given: Conditioned
+    guess: InitialGuess
+
+
+class MatchingResult(eqx.Module):
+    """What matching found, and what of the problem the refinement needs."""
+
+    latent: LatentGPFit
+    path: Float[Array, "series rows state"]
+    begin: Theta
+    scales: Theta
+    plotted: DerivativeSamples
+    theta: Theta
+    start: Theta  # where the refinement begins
+    converged: Bool[Array, ""]  # whether θ has converged without a refinement
+    refinable: Bool[Array, ""]  # whether all that counts before a refinement has converged
+    alive: Bool[Array, ""]  # False for a dead critic
+    trace: dict[str, Array]
+
+    @classmethod
+    def of(
+        cls, problem: MatchingProblem, theta: Theta, start: Theta, trace: dict[str, Array], **flags
+    ) -> "MatchingResult":
+        """The θ that was found, where the refinement begins, and how it went."""
+        given, guess = problem.given, problem.guess
+        plotted = given.samples.for_plots()
+        return cls(problem.latent, given.path, guess.begin, guess.scales, plotted, theta, start, trace=trace, **flags)
+
+
+class GradientMatching(eqx.Module):
+    """The stages before and after θ is matched."""
+
+    process: LatentProcess
+    samples: int
+    refinements: int
+
+    def condition(self, model: SDE, pool: Pool, latent: LatentGPFit, key: Key) -> Conditioned:
+        """The latent process at its maximum of evidence given the data, and samples of ż."""
+        evidence = self.process.evidence(model, pool)
+        hyper = evidence.hyper(latent.u)
+        rows, step = (with_midpoints(pool), 2) if self.refinements else (observations(pool), 1)
+        conditional = over_series(evidence.solver.condition, (None, 0))(hyper, rows)
+        fine = sample_derivatives(conditional, hyper.ou_rate, rows, self.samples, key)
+        samples, path = fine.every(step), jnp.mean(fine.x, axis=0)  # half of the draws mirror the other half
+        return Conditioned(conditional, hyper.ou_rate, rows, path, samples, samples.speed(hyper.G), step)
+
+    def finish(self, model: SDE, pool: Pool, found: MatchingResult) -> Estimate:
+        """The refinement, where the settings ask for one, and the estimate with figures of the way there."""
+        u, evidence = found.latent.u, self.process.evidence(model, pool)
+        if self.refinements:
+            best = refine(model, pool, evidence, u, found.path, found.start, found.scales, self.refinements)
+            converged = found.refinable & best.converged
+        else:
+            best, converged = self._unrefined(model, pool, u, found), found.refinable & found.converged
+        drift, unit = drift_on_path(model, pool, pool.times), (pool.scale / pool.time_scale)[None, None, None, :]
+        trace = found.trace | {
+            "derivatives_data": unit * found.plotted.dz,
+            "derivatives_model_before": unit * found.plotted.from_drift(drift, found.begin),
+            "derivatives_model_after": unit * found.plotted.from_drift(drift, best.theta),
+        }
+        state = {"latent": u, "natural": found.scales, "scales": best.scales}
+        state |= {"matched": found.theta, "covariance": best.covariance}
+        code = jnp.where(converged, Code.OK, Code.NOT_CONVERGED)
+        code = jnp.where(found.alive, code, Code.DEAD_CRITIC)
+        log_evidence = found.latent.log_evidence
+        return Estimate(best.theta, best.G, best.noise, best.mean, best.std, log_evidence, code, state, trace)
+
+    def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
+        """The path of the refinement if there is one, else that of the latent process."""
+        u, evidence = estimate.hyper["latent"], self.process.evidence(model, pool)
+        if not self.refinements:
+            path = self.process.path(model, pool, u, observations(pool))
+            return path.x, path.std
+        problem = WeakFormProblem.of(model, pool, evidence, estimate.hyper["scales"])
+        begin = self.process.path(model, pool, u, problem.rows).x
+        return problem.follow_path(estimate.theta, begin, estimate.G, estimate.noise, self.refinements)
+
+    def refit(self, model: SDE, pool: Pool, near: Estimate) -> Estimate:
+        """The refinement alone, along the path that the latent process of `near` takes."""
+        u, evidence = near.hyper["latent"], self.process.evidence(model, pool)
+        path = self.process.path(model, pool, u, with_midpoints(pool)).x
+        best = refine(model, pool, evidence, u, path, near.theta, near.hyper["natural"], self.refinements)
+        code = jnp.where(best.converged, Code.OK, Code.NOT_CONVERGED)
+        found = dataclasses.replace(near, theta=best.theta, G=best.G, noise=best.noise, mean=best.mean, std=best.std)
+        state = near.hyper | {"covariance": best.covariance, "scales": best.scales}
+        return dataclasses.replace(found, code=code, hyper=state)
+
+    def information(self, model: SDE, estimate: Estimate) -> Information:
+        """The covariance of θ from the refinement; nothing of G and σ."""
+        P, K = len(model.free), len(model.states)
+        unknown = jnp.full((P + K * K + K,) * 2, jnp.nan)
+        return Information(unknown.at[:P, :P].set(estimate.hyper["covariance"]))
+
+    def _unrefined(self, model: SDE, pool: Pool, u: Array, found: MatchingResult) -> Refinement:
+        """θ as it was matched, with the evidence's own G, σ and path."""
+        hyper = self.process.evidence(model, pool).hyper(u)
+        path, theta = self.process.path(model, pool, u, observations(pool)), found.theta
+        unknown = jnp.full((theta.size, theta.size), jnp.nan)
+        return Refinement(theta, unknown, found.scales, hyper.G, hyper.noise, path.x, path.std, found.converged)
