@@ -154,14 +154,14 @@ def test_levels_without_a_triple_are_finite():
 
 def evidence_of(kernel="matern52", kind="full", states=1, fixed_rate=None):
     shape, shaped, even = DiffusionShape(kind, states), gp.get_kernel(kernel).shaped, jnp.ones(states)
-    return gp.Evidence(gp.solver_for(kernel), shape, shaped, even, jnp.asarray(0.5), fixed_rate=fixed_rate)
+    return gp.Evidence(gp.solver_for(kernel), shape, shaped, even, jnp.asarray(0.5), fixed_ou_rate=fixed_rate)
 
 
 @pytest.mark.parametrize("kind", ["full", "diagonal", "scalar", "none"])
 @pytest.mark.parametrize("kernel", ["matern52", "sigmoid"])
 def test_coordinates_are_read_in_order(kernel, kind):
     model = evidence_of(kernel, kind, 2)
-    levels = jnp.log(jnp.asarray([0.2, 0.3])), jnp.log(jnp.asarray([0.05, 0.06]))
+    levels = NoiseLevels(jnp.log(jnp.asarray([0.2, 0.3])), jnp.log(jnp.asarray([0.05, 0.06])))
     hyper = model.hyper(model.start(levels, jnp.asarray([4.0, 5.0])))
     np.testing.assert_allclose(hyper.scale, 1.0)
     np.testing.assert_allclose(hyper.length, [4.0, 5.0])
@@ -202,7 +202,7 @@ def test_noise_prior_is_gaussian_in_the_logarithms(seed):
 @pytest.mark.parametrize("kind", ["full", "scalar", "none"])
 def test_walls_stand_only_where_data_say_nothing(kind):
     model = evidence_of("sigmoid", kind, 2)
-    levels = jnp.zeros(2), jnp.zeros(2)
+    levels = NoiseLevels(jnp.zeros(2), jnp.zeros(2))
     penalty = quick(jax.value_and_grad(lambda u: model.penalty(u, levels, jnp.asarray(100.0))))
     start = model.start(levels, jnp.asarray([4.0, 5.0]))
     value, slope = penalty(start)
