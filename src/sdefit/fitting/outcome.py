@@ -200,7 +200,8 @@ class Fit:
         return to_arviz(self, posterior_draws(params, found.G, found.noise), found.diverging)
 
     def _pool(self) -> Pool:
-        return standardise(self.series, self.model.inputs)
+        """The data in the shape they were fitted in: in `fit_each` a series is as long as the longest."""
+        return standardise(self.series, self.model.inputs, rows=self.estimate.mean.shape[1])
 
     def _check_finite(self, what: str) -> None:
         if self.status.name in ("not_finite", "drift_not_finite"):
