@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sdefit.errors import FileError
 from sdefit.store import Record, Results
 
 
@@ -40,14 +41,28 @@ class Run:
 
 def column(rows: Sequence[Mapping[str, str]], name: str) -> np.ndarray:
     """A column of numbers, NaN where a row has none."""
-    return np.array([float(row.get(name) or "nan") for row in rows])
+    try:
+        return np.array([float(row.get(name) or "nan") for row in rows])
+    except ValueError:
+        raise FileError(f"the column {name} of the rows must hold numbers") from None
+
+
+def _numbers(plan: Mapping[str, Any]) -> set[str]:
+    return {str(i) for i in range(plan["realizations"])}
 
 
 def read_run(folder: str | os.PathLike[str]) -> Run:
     """All that a results folder holds, for the rows that its plan asks for."""
     results = Results(folder)
     plan = results.plan()
-    rows = [row for row in results.rows() if row["setup"] in plan["systems"] and row["method"] in plan["methods"]]
+    rows = results.rows()
+    known = {"setup": plan["systems"], "method": plan["methods"], "realization": _numbers(plan), "status": None}
+    for row in rows:
+        for name, values in known.items():
+            if name not in row or (values is not None and row[name] not in values):
+                raise FileError(
+                    f"{results.folder / 'rows'} holds a row whose {name} is not one of its plan: {row.get(name)!r}"
+                )
     problems = {name: results.read("problems", name) for name in plan["systems"]}
     kinds = {
         (s, m): results.read("fits", f"{s}-{m.replace(':', '_')}") for s in plan["systems"] for m in plan["methods"]
