@@ -6,6 +6,7 @@ import os
 import random
 import re
 import shutil
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +15,18 @@ import pytest
 
 from sdefit.cli.app import run
 from sdefit.data import write_csv
+from sdefit.errors import FileError
 from sdefit.methods import _driver
+from sdefit.report import runs
 from sdefit.report.comparison import comparison_page
 from sdefit.report.html import write_page
 from sdefit.report.reproduction import duration, run_page, write_run
 from sdefit.report.runs import Run, labels, read_run
 from sdefit.report.scores import best_rows, margin, scores
-from sdefit.store import Record
+from sdefit.store import Record, Results
+from sdefit.store import record as store_record
 from test_report import CHROMIUM, browse, make_record, read_csv, read_page
+from test_schema import ODD, changed, places
 
 ROOT = Path(__file__).parent.parent
 SMALL = ["--systems", "ou,dw", "--methods", "moments", "--realizations", "4", "--block", "3", "--seed", "7"]
@@ -459,3 +464,60 @@ def test_a_full_disk_at_any_file_of_a_report_is_one_line(copied, capsys, monkeyp
         assert not status or (status == 2 and said.out == "")
         assert not status or re.fullmatch(r"sdefit: [^\n]+cannot be written: No space[^\n]+\n", said.err)
     assert at > 10
+
+
+@pytest.mark.slow
+def test_no_fact_of_a_problem_of_another_kind_is_a_traceback(stored):
+    made = read_run(stored)
+    problem, refused = made.problems["ou"], 0
+    rng = np.random.default_rng(0)
+    for where in [where for where in places(problem.facts) if where]:
+        for value in [KeyError, *(ODD[i] for i in rng.choice(len(ODD), 3, replace=False))]:
+            facts = json.loads(json.dumps(changed(problem.facts, where, value)))
+            record = Record(problem.arrays, facts, problem.coordinates)
+            try:
+                store_record._check(Path("ou.nc"), "problem", record)
+            except FileError as refusal:
+                refused += str(refusal).startswith("ou.nc is a sdefit file, but not a whole problem: ")
+                continue
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                odd = Run(made.plan, made.problems | {"ou": record}, made.rows, made.fits)
+                try:
+                    runs._check(odd, "here")
+                except FileError:
+                    continue
+                run_page(odd)
+    assert refused > 200
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("realization", "9"), ("realization", "x"), ("setup", "../x"), ("method", ""), ("a", "fast")]
+)
+def test_rows_made_to_do_harm_are_one_line(copied, capsys, name, value):
+    results = Results(copied)
+    (row, *_) = results.rows()
+    (copied / "rows" / "dw-moments-00003.csv").unlink()
+    for odd in [row | {name: value}, {key: one for key, one in row.items() if key != name}][: 1 if name == "a" else 2]:
+        results.add("dw-moments-00003", [odd])
+        assert run(["report", str(copied)]) == 2
+        said = capsys.readouterr().err
+        assert re.fullmatch(r"sdefit: [^\n]*(whose|column)[^\n]*\n", said), said
+        (copied / "rows" / "dw-moments-00003.csv").unlink()
+
+
+def test_a_folder_that_can_only_be_read_is_one_line(copied, capsys, monkeypatch):
+    from sdefit import files
+
+    real = os.open
+
+    def read_only(path, flags, *rest, **more):
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(30, "Read-only file system")
+        return real(path, flags, *rest, **more)
+
+    (copied / "rows" / "dw-moments-00003.csv").unlink()
+    monkeypatch.setattr(files.os, "open", read_only)
+    for command in (["report", str(copied)], ["reproduce", "--out", str(copied), "--resume"]):
+        assert run(command) == 2
+        assert re.fullmatch(r"sdefit: [^\n]+ cannot be written: Read-only file system\n", capsys.readouterr().err)

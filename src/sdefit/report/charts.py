@@ -127,7 +127,7 @@ def spans(chart: Chart) -> tuple[tuple[float, float], tuple[float, float]]:
     across = extent([mark.x for mark in chart.marks], pad=0.02)
     if chart.names:
         across = -0.5, len(chart.names) - 0.5
-    if chart.limits:
+    if chart.limits and chart.limits[0] < chart.limits[1]:
         return across, chart.limits
     heights = [h for mark in chart.marks for h in ((mark.lower, mark.upper) if isinstance(mark, Band) else (mark.y,))]
     if not chart.log:

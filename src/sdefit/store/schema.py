@@ -168,6 +168,8 @@ def _check_problem(arrays: Arrays, facts: Any) -> None:
     need(not any(np.isinf(arrays[name][1]).any() for name in ("values", "path")), "values must be finite or missing")
     shown = [*facts["params"], *facts["matrix"]]
     need(all(math.isfinite(facts["truth"].get(name, math.nan)) for name in shown), "truth must hold every quantity")
+    sizes = [one["rmse"] for one in facts["limits"].values()] + [one["mean"] for one in facts["published_seconds"]]
+    need(all(0 < one < math.inf for one in sizes), "limits and published_seconds must be finite and above 0")
 
 
 def _names(word: str, names: Sequence[str], least: int = 1) -> None:
