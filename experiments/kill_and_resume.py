@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pandas as pd
 
-TIMES = ["seconds", "compile_seconds"]
+TIMES = ["seconds", "compile_seconds", "cell_checksum"]
 SMALL = ["--systems", "ou,dw", "--methods", "moments", "--realizations", "40", "--block", "1"]
 
 

@@ -199,23 +199,23 @@ def test_a_batch_too_large_for_the_device_is_halved(monkeypatch):
 @pytest.fixture
 def results(tmp_path):
     made = Results(tmp_path / "r")
-    made.begin({"cells": ["a"]})
+    made.begin(plan.build(["ou"], ["moments"], 1).facts() | {"cells": ["a-0"]})
     return made
 
 
 def test_rows_are_written_once_and_read_back_exactly(results):
     rows = [{"x": 0.1 + 0.2, "ok": True, "why": 'a, "b"'}, {"x": np.nan, "ok": False, "why": "", "more": 2}]
-    assert not results.done("a") and results.add("a", rows)
-    assert not results.add("a", [{"x": 1.0}])
-    assert results.done("a")
+    assert not results.done("a-0") and results.add("a-0", rows)
+    assert not results.add("a-0", [{"x": 1.0}])
+    assert results.done("a-0")
     assert float(results.rows()[0]["x"]) == 0.1 + 0.2
     assert results.rows()[1] == {"x": "", "ok": "false", "why": "", "more": "2"}
-    assert [path.name for path in (results.folder / "rows").iterdir()] == ["a.csv"]
+    assert [path.name for path in (results.folder / "rows").iterdir()] == ["a-0.csv"]
 
 
 def test_a_plan_is_written_once(results):
-    results.begin({"cells": ["b"]})
-    assert results.plan()["cells"] == ["a"]
+    results.begin({"cells": ["b-0"]})
+    assert results.plan()["cells"] == ["a-0"]
     (results.folder / "plan.json").write_text("{}")
     with pytest.raises(FileError, match="not the plan of a results folder"):
         results.plan()
@@ -226,20 +226,20 @@ def test_a_claimed_cell_is_nobody_elses_until_its_process_dies(results):
 import time
 from sdefit.store import Results
 results = Results({str(results.folder)!r})
-print(results.claim("a"), results.claim("b"), flush=True)
+print(results.claim("a-0"), results.claim("b"), flush=True)
 time.sleep(60)"""
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     assert results.claim("b")
-    (results.folder / "rows" / ".a.csv.draft").write_text("half a row")
+    (results.folder / "rows" / ".a-0.csv.draft").write_text("half a row")
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "True False\n"
-        assert not results.claim("a")
+        assert not results.claim("a-0")
         other.kill()
         other.wait()
-    assert results.claim("a")
+    assert results.claim("a-0")
     assert list((results.folder / "rows").iterdir()) == []
-    results.release("a")
+    results.release("a-0")
 
 
 @pytest.mark.parametrize("there", [False, True])
@@ -248,9 +248,9 @@ def test_rows_are_written_once_where_there_are_no_links(results, monkeypatch, th
         raise OSError(1, "Operation not permitted")
 
     if there:
-        results.add("a", [{"x": 1}])
+        results.add("a-0", [{"x": 1}])
     monkeypatch.setattr(os, "link", refused)
-    assert results.add("a", [{"x": 2}]) is not there
+    assert results.add("a-0", [{"x": 2}]) is not there
     assert results.rows() == [{"x": "1" if there else "2"}]
 
 
@@ -259,16 +259,17 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(results, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(FileError, match=r"a\.csv cannot be written: No space left on device"):
-        results.add("a", [{"x": 1.0}])
-    assert not results.done("a") and list((results.folder / "rows").iterdir()) == []
+    with pytest.raises(FileError, match=r"a-0\.csv cannot be written: No space left on device"):
+        results.add("a-0", [{"x": 1.0}])
+    assert not results.done("a-0") and list((results.folder / "rows").iterdir()) == []
 
 
 @pytest.mark.parametrize("text", ["x,y\n1\n", "x,y\n1,2,3\n", "x,y\n", "", 'x,y\n1,"2\n'])
 def test_rows_that_were_changed_are_refused(results, text):
-    (results.folder / "rows" / "a.csv").write_text(text)
-    with pytest.raises(FileError, match=r"a\.csv (was changed after sdefit wrote it|cannot be read)"):
+    (results.folder / "rows" / "a-0.csv").write_text(text)
+    with pytest.raises(FileError, match=r"a-0\.csv was cut or changed after sdefit wrote it; .* --resume redoes it"):
         results.rows()
+    assert not results.done("a-0") and results.damaged() == ["a-0"]
 
 
 # Running

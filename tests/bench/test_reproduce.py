@@ -6,6 +6,7 @@ import os
 import random
 import re
 import shutil
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,17 @@ from test_report import CHROMIUM, browse, make_record, read_csv, read_page
 
 from sdefit.cli.app import run
 from sdefit.data import write_csv
+from sdefit.errors import FileError
 from sdefit.methods import _driver
+from sdefit.report import runs
 from sdefit.report.comparison import comparison_page
 from sdefit.report.html import write_page
 from sdefit.report.reproduction import duration, run_page, write_run
 from sdefit.report.runs import Run, labels, read_run
 from sdefit.report.scores import best_rows, margin, scores
-from sdefit.store import Record
+from sdefit.store import Record, Results
+from sdefit.store import record as store_record
+from test_schema import ODD, changed, places
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--systems", "ou,dw", "--methods", "moments", "--realizations", "4", "--block", "3", "--seed", "7"]
@@ -55,7 +60,11 @@ def all_rows(folder):
 
 
 def without_times(folder):
-    return all_rows(folder).drop(columns=TIMES).sort_values(["setup", "method", "realization"], ignore_index=True)
+    return (
+        all_rows(folder)
+        .drop(columns=[*TIMES, "cell_checksum"])
+        .sort_values(["setup", "method", "realization"], ignore_index=True)
+    )
 
 
 def listing(folder):
@@ -357,3 +366,158 @@ def test_a_folder_that_is_no_comparison_is_refused(tmp_path, capsys):
     assert "is not a comparison that sdefit wrote" in capsys.readouterr().err
     with pytest.raises(Exception, match=r"plan.json cannot be read"):
         write_run(tmp_path)
+
+
+# Folders that others have touched
+
+
+def test_rows_that_were_cut_are_run_again_and_strangers_are_named(stored, copied, capsys):
+    cut, copy = copied / "rows" / "dw-moments-00003.csv", copied / "rows" / "dw-moments-00003 (1).csv"
+    copy.write_bytes(cut.read_bytes())
+    cut.write_bytes(cut.read_bytes()[:-30])
+    assert run(["report", str(copied)]) == 2
+    assert re.fullmatch(r"sdefit: .*00003\.csv was cut or changed .* --resume redoes it\n", capsys.readouterr().err)
+    assert run(["reproduce", "--out", str(copied), "--resume"]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == f"sdefit: {cut} was cut or changed after it was stored, and is run again"
+    assert said[1] == f"sdefit: {copy} is not of this run, and does not count" and said[2].startswith("[4/4] dw-")
+    copy.unlink()
+    pd.testing.assert_frame_equal(without_times(stored), without_times(copied))
+
+
+PLANS = [
+    ("systems", ["../../etc"]), ("systems", ["ou", "ou"]), ("systems", []), ("systems", None), ("systems", [1]),
+    ("methods", ["magic"]), ("methods", {}), ("realizations", -1), ("realizations", "4"), ("realizations", True),
+    ("cells", ["../../x-00000"]), ("cells", ["ou-moments"]), ("cells", [["ou-moments-00000"]]), ("cells", 3),
+    ("settings", {}), ("settings", {"ou": 1, "dw": 1}), ("sources", {"ou": "x"}), ("about", {}), ("seed", -5),
+    ("format", "2"), ("format", None), ("format", 99), ("kind", "mine"), ("data", 3), ("block", 1.5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), PLANS, ids=str)
+def test_a_plan_made_to_do_harm_is_one_line(copied, capsys, name, value):
+    plan = json.loads((copied / "plan.json").read_text())
+    for facts in (plan | {name: value}, {key: one for key, one in plan.items() if key != name}):
+        (copied / "plan.json").write_text(json.dumps(facts))
+        before = listing(copied.parent)
+        for command in (["report", str(copied)], ["reproduce", "--out", str(copied), "--resume"]):
+            assert run(command) == 2, facts[name]
+            said = capsys.readouterr().err
+            assert said.startswith("sdefit: ") and said.count("\n") == 1
+        assert {p for p in listing(copied.parent) if p.name != ".lock"} == {p for p in before if p.name != ".lock"}
+
+
+def test_a_plan_too_deep_to_read_is_one_line(copied, capsys):
+    (copied / "plan.json").write_text("[" * 100_000)
+    assert run(["report", str(copied)]) == 2
+    assert "is not the plan of a results folder" in capsys.readouterr().err
+
+
+def test_the_folder_of_data_that_a_plan_names_is_not_opened(tmp_path, capsys):
+    out, frozen = tmp_path / "out", str(ROOT / "experiments" / "data")
+    small = ["--systems", "ou", "--methods", "moments", "--realizations", "1"]
+    assert run(["reproduce", *small, "--data", frozen, "--out", str(out)]) == 0
+    (out / "rows" / "ou-moments-00000.csv").unlink()
+    assert run(["reproduce", "--out", str(out), "--resume"]) == 0  # the data are in the folder
+    (out / "rows" / "ou-moments-00000.csv").unlink()
+    (out / "problems" / "ou.nc").unlink()
+    capsys.readouterr()
+    assert run(["reproduce", "--out", str(out), "--resume"]) == 2
+    assert re.match(r"sdefit: --data must be given again: the data of ou \(ou\.npz \w+\) ", capsys.readouterr().err)
+    assert run(["reproduce", "--out", str(out), "--resume", "--systems", "dw"]) == 2
+    assert "--data must be given with the new systems dw" in capsys.readouterr().err
+    assert run(["reproduce", "--out", str(out), "--resume", "--data", frozen]) == 0
+    assert json.loads((out / "plan.json").read_text())["data"] == frozen
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc/x", "a/b", ""])
+def test_a_comparison_stays_in_its_folder(tmp_path, capsys, name):
+    (tmp_path / "comparison.json").write_text(json.dumps({"methods": {name: "X"}, "refused": {}}))
+    assert run(["report", str(tmp_path)]) == 2
+    assert re.fullmatch(r"sdefit: .*(cannot be read|must be that of a file).*\n", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("facts", ["3", '{"methods": [], "refused": {}}', '{"methods": {}, "refused": {}}', "[" * 9999])
+def test_what_is_no_comparison_is_one_line(tmp_path, capsys, facts):
+    (tmp_path / "comparison.json").write_text(facts)
+    assert run(["report", str(tmp_path)]) == 2
+    assert "is not a comparison that sdefit wrote" in capsys.readouterr().err
+
+
+def test_a_full_disk_at_any_file_of_a_report_is_one_line(copied, capsys, monkeypatch):
+    from sdefit import files
+
+    opened, real = [0], files.os.open
+
+    def full(path, flags, *rest):
+        opened[0] += bool(flags & files.os.O_CREAT)
+        if flags & files.os.O_CREAT and opened[0] == at:
+            raise OSError(28, "No space left on device")
+        return real(path, flags, *rest)
+
+    monkeypatch.setattr(files.os, "open", full)
+    status, at = 2, 0
+    while status:
+        opened[0], at = 0, at + 1
+        status = run(["report", str(copied)])
+        said = capsys.readouterr()
+        assert not status or (status == 2 and said.out == "")
+        assert not status or re.fullmatch(r"sdefit: [^\n]+cannot be written: No space[^\n]+\n", said.err)
+    assert at > 10
+
+
+@pytest.mark.slow
+def test_no_fact_of_a_problem_of_another_kind_is_a_traceback(stored):
+    made = read_run(stored)
+    problem, refused = made.problems["ou"], 0
+    rng = np.random.default_rng(0)
+    for where in [where for where in places(problem.facts) if where]:
+        for value in [KeyError, *(ODD[i] for i in rng.choice(len(ODD), 3, replace=False))]:
+            facts = json.loads(json.dumps(changed(problem.facts, where, value)))
+            record = Record(problem.arrays, facts, problem.coordinates)
+            try:
+                store_record._check(Path("ou.nc"), "problem", record)
+            except FileError as refusal:
+                refused += str(refusal).startswith("ou.nc is a sdefit file, but not a whole problem: ")
+                continue
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                odd = Run(made.plan, made.problems | {"ou": record}, made.rows, made.fits)
+                try:
+                    runs._check(odd, "here")
+                except FileError:
+                    continue
+                run_page(odd)
+    assert refused > 200
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("realization", "9"), ("realization", "x"), ("setup", "../x"), ("method", ""), ("a", "fast")]
+)
+def test_rows_made_to_do_harm_are_one_line(copied, capsys, name, value):
+    results = Results(copied)
+    (row, *_) = results.rows()
+    (copied / "rows" / "dw-moments-00003.csv").unlink()
+    for odd in [row | {name: value}, {key: one for key, one in row.items() if key != name}][: 1 if name == "a" else 2]:
+        results.add("dw-moments-00003", [odd])
+        assert run(["report", str(copied)]) == 2
+        said = capsys.readouterr().err
+        assert re.fullmatch(r"sdefit: [^\n]*(whose|column)[^\n]*\n", said), said
+        (copied / "rows" / "dw-moments-00003.csv").unlink()
+
+
+def test_a_folder_that_can_only_be_read_is_one_line(copied, capsys, monkeypatch):
+    from sdefit import files
+
+    real = os.open
+
+    def read_only(path, flags, *rest, **more):
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(30, "Read-only file system")
+        return real(path, flags, *rest, **more)
+
+    (copied / "rows" / "dw-moments-00003.csv").unlink()
+    monkeypatch.setattr(files.os, "open", read_only)
+    for command in (["report", str(copied)], ["reproduce", "--out", str(copied), "--resume"]):
+        assert run(command) == 2
+        assert re.fullmatch(r"sdefit: [^\n]+ cannot be written: Read-only file system\n", capsys.readouterr().err)

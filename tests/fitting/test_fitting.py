@@ -211,12 +211,23 @@ def test_a_fit_says_what_it_is():
     assert found.provenance["jax"] == jax.__version__
 
 
-def test_arviz_has_the_estimate_as_one_draw():
+def test_arviz_has_the_estimate_as_an_estimate_and_not_as_a_posterior():
     found = fit(linear_model(), two_states(1), QUICK, key=KEY)
     data = found.to_arviz()
-    assert float(data["posterior"]["a"].squeeze()) == found.params["a"]
-    np.testing.assert_array_equal(data["posterior"]["G"][0, 0], found.G)
+    assert set(data.children) == {"point_estimate", "observed_data"}
+    assert float(data["point_estimate"]["a"]) == found.params["a"]
+    np.testing.assert_array_equal(data["point_estimate"]["G"], found.G)
+    assert list(data["point_estimate"]["G"].coords["state"].values) == list(found.model.states)
     assert data["observed_data"]["values"].shape == (1, 30, 2)
+
+
+def test_what_a_method_optimised_has_its_own_name():
+    found = fit(linear_model(), two_states(1), QUICK, key=KEY)
+    assert found.loss == float(found.estimate.objective) and not hasattr(found, "objective")
+    for name in ("log_likelihood", "log_evidence", "bound"):
+        with pytest.raises(AttributeError, match=f"^a fit by moments has no {name}; it has loss: write fit.loss$"):
+            getattr(found, name)
+    assert float(found.record()["loss"]) == found.loss
 
 
 def test_a_fit_is_drawn_and_reported(tmp_path):

@@ -179,7 +179,7 @@ def test_coordinates_are_read_in_order(kernel, kind):
 
 
 def test_the_rate_is_per_unit_of_time_or_follows_the_lengths():
-    levels, length = (jnp.zeros(2), jnp.zeros(2)), jnp.asarray([4.0, 5.0])
+    levels, length = NoiseLevels(jnp.zeros(2), jnp.zeros(2)), jnp.asarray([4.0, 5.0])
     fixed, free = evidence_of(states=2, fixed_rate=3.0), evidence_of(states=2)
     assert fixed.hyper(fixed.start(levels, length)).rate == pytest.approx(3.0 * 0.5)
     short, long = (free.hyper(free.start(levels, c * length)).ou_rate for c in (1.0, 10.0))

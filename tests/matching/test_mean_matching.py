@@ -9,6 +9,8 @@ import pytest
 
 from sdefit.dynamics.parameters import Bounds
 from sdefit.dynamics.units import ScaledBounds
+from sdefit.matching.mean_matching import match_means, spread_starts
+from sdefit.matching.parameter_scales import informed_scales, natural_scales, standard_errors, widened_scales
 
 INF = float("inf")
 quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})

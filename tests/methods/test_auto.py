@@ -36,7 +36,7 @@ def test_it_is_the_highest_likelihood_and_says_so():
     found = fit(relaxing(), ou_series(1), key=KEY)
     alone = fit(relaxing(), ou_series(1), ESGF(starts=4, weak=True), key=KEY)
     assert found.status.ok and found.method == Auto()
-    assert found.params == alone.params and found.objective == alone.objective
+    assert found.params == alone.params and found.log_likelihood == alone.log_likelihood
     (said,) = found.notes
     assert said.startswith("By matching, then maximum likelihood: ") and "4 starts agree" in said
 
@@ -106,7 +106,7 @@ def test_a_hostile_start_changes_nothing():
     """The user's start is one of several: thirty times too fast and on the wrong side, it does no harm."""
     near = fit(relaxing(), ou_series(1), key=KEY)
     far = fit(relaxing(), ou_series(1), key=KEY, start={"rate": 24.0, "level": -30.0})
-    assert far.objective == pytest.approx(near.objective, abs=1e-3)
+    assert far.log_likelihood == pytest.approx(near.log_likelihood, abs=1e-3)
     np.testing.assert_allclose(list(far.params.values()), list(near.params.values()), rtol=1e-2)
 
 

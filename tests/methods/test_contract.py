@@ -108,7 +108,7 @@ def test_pooled_is_single_on_one_series(name):
 
 
 @compiles
-def test_each_is_one_by_one(name):
+def test_each_is_one_by_one(name, tmp_path):
     series = [ou_series(1), ou_series(2, irregular=True), ou_series(3, rows=14)]
     together = fit_each(relaxing(), series, quick(name), key=KEY)
     for i, (found, one) in enumerate(zip(together, series, strict=True)):
@@ -116,6 +116,21 @@ def test_each_is_one_by_one(name):
         assert found.status.name == alone.status.name
         assert found.mean[0].shape == one.values.shape
         assert_near(found, alone, case(name).alone if len(one) == 20 else case(name).padded)
+    assert_all_can_be_asked(together[2], tmp_path)
+
+
+def assert_all_can_be_asked(found, folder):
+    """Everything that needs the data again, of a series that was fitted beside longer ones."""
+    assert len(found.summary()) == 4
+    found.diagnose()
+    found.forecast([5.0, 6.0], draws=8, key=KEY)
+    np.testing.assert_allclose(found.states(found.series[0].times).mean, found.mean[0], rtol=1e-6, atol=1e-8)
+    found.report(folder / "fit.html")
+    found.save(folder / "fit.nc")
+    again = load(folder / "fit.nc")
+    assert equal_bits(found, again)
+    again.kept.clear()
+    assert again.summary().equals(found.summary())
 
 
 @compiles

@@ -440,3 +440,17 @@ def test_in_a_browser_the_page_is_no_wider_than_a_phone(tmp_path):
     assert console == []
     page, chart = map(int, re.search(r"page (\d+) chart (\d+) wide", dom).groups())
     assert page <= 360 and chart > 280
+
+
+def test_derivatives_of_a_series_that_was_fitted_beside_longer_ones_are_drawn():
+    record = make_record()
+    longer = {
+        name: (dims, np.concatenate([a, np.full_like(a[:, :, :3], 7.0)], axis=2))
+        if "derivatives" in name
+        else (dims, a)
+        for name, (dims, a) in record.arrays.items()
+    }
+    found, expected = derivative_numbers(Record(longer, record.facts)), derivative_numbers(record)
+    assert expected and found.keys() == expected.keys()
+    for name, column in expected.items():
+        np.testing.assert_array_equal(found[name], column)

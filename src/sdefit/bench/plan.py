@@ -68,16 +68,27 @@ class Plan:
 
 
 def build(
-    systems: Sequence[str], chosen: Sequence[str], realizations: int, *, seed: int = 0, data: str = "", block: int = 0
+    systems: Sequence[str],
+    chosen: Sequence[str],
+    realizations: int,
+    *,
+    seed: int = 0,
+    data: str = "",
+    block: int = 0,
+    sources: Mapping[str, str] | None = None,
 ) -> Plan:
-    """The plan, its names and its data checked; refused by name before anything is run."""
+    """The plan, its names and its data checked; refused by name before anything is run.
+
+    `sources` says of systems whose data are stored already where these came from.
+    """
     names = tuple(dict.fromkeys(problems.get(name).name for name in systems))
     chosen = tuple(dict.fromkeys(chosen))
     if not names or not chosen:
         raise InputError("--systems and --methods must each name one or more")
     made = {name: {method: settings_text(settings(name, method)) for method in chosen} for name in names}
-    sources = {name: problems.data_label(name, data, seed) for name in names}
-    return Plan(names, chosen, realizations, seed, data, block, made, sources)
+    known = sources or {}
+    where = {name: known.get(name) or problems.data_label(name, data, seed) for name in names}
+    return Plan(names, chosen, realizations, seed, data, block, made, where)
 
 
 def settings(system: str, name: str) -> Method:

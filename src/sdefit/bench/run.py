@@ -39,6 +39,11 @@ def problem_record(results: Results, plan: Plan, system: str) -> Record:
     """The data of a system as stored; made and stored the first time."""
     found = results.read("problems", system)
     if found is None:
+        if not plan.data and not plan.sources[system].startswith("seed "):
+            # The plan's own word for the folder is not followed: a file does not say which files we read.
+            raise InputError(
+                f"--data must be given again: the data of {system} ({plan.sources[system]}) are not in {results.folder}"
+            )
         found = problems.record(problems.get(system), plan.realizations, plan.seed, plan.data)
         results.write("problems", system, found)
     return found

@@ -1,7 +1,6 @@
 """What several commands do alike: read a model, wait politely, write a run, print a fit."""
 
 import contextlib
-import csv
 import importlib
 import json
 import math
@@ -12,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdefit.errors import FileError, InputError, ModelError
+from sdefit.files import csv_bytes, put
 
 if TYPE_CHECKING:
     from sdefit.dynamics.sde import SDE
     from sdefit.fitting import Fit
+    from sdefit.store import Results
 
 LARGEST_SEED = 2**32 - 1
 
@@ -97,12 +98,20 @@ def write_run(found: "Fit", out: Path, truth: Mapping[str, Any] | None = None) -
     """Write fit.nc, summary.csv and report.html; returns their paths."""
     paths = [out / name for name in ("fit.nc", "summary.csv", "report.html")]
     found.save(paths[0], truth)
-    with paths[1].open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(found.table()[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({k: "" if v != v else v for k, v in row.items()} for row in found.table())
+    rows = found.table()
+    put(paths[1], csv_bytes(rows[0], [[row.get(name) for name in rows[0]] for row in rows]))
     found.report(paths[2], truth)
     return [str(path) for path in paths]
+
+
+def tell_odd_rows(results: "Results") -> None:
+    """Say what is odd among the rows: files that are run again, and files that are not ours."""
+    for word, names in (
+        ("was cut or changed after it was stored, and is run again", [f"{cell}.csv" for cell in results.damaged()]),
+        ("is not of this run, and does not count", results.strangers()),
+    ):
+        for name in names:
+            print(f"sdefit: {results.folder / 'rows' / name} {word}", file=sys.stderr)
 
 
 def ask_intervals(found: "Fit", draws: int, seed: int) -> None:
@@ -143,7 +152,7 @@ def fit_facts(found: "Fit", files: Sequence[str]) -> dict[str, Any]:
         "GGt": found.GGt,
         "noise": found.noise,
         "intervals": found.kept["intervals"].table() if "intervals" in found.kept else [],
-        "objective": found.objective,
+        found.method.objective_name: getattr(found, found.method.objective_name),
         "seconds": found.seconds,
         "compile_seconds": found.compile_seconds,
         "notes": found.notes,

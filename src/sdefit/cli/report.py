@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from sdefit.cli import _shared
 from sdefit.errors import FileError
 
 
@@ -18,7 +19,9 @@ def command(
     from sdefit import report, store
 
     if (run / "plan.json").exists():
-        print(report.write_run(run, out))
+        page = report.write_run(run, out)
+        _shared.tell_odd_rows(store.Results(run))
+        print(page)
         return
     if (run / "comparison.json").exists():
         print(report.write_comparison(run, out))
@@ -27,5 +30,5 @@ def command(
     if not path.exists():
         raise FileError(f"RUN must be a folder with fit.nc in it, or such a file, but {path} does not exist")
     page = out or path.with_name("report.html")
-    report.write_fit(store.read(path), page)
+    report.write_fit(store.read(path, "fit"), page)
     print(page)

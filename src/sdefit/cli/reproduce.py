@@ -6,7 +6,7 @@ import functools
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,10 +62,15 @@ def command(
     from sdefit.store import Results
 
     results = Results(out)
-    _check_folder(results, resume)
-    asked = _asked(results, systems, methods, realizations, seed, data, block)
+
+    def ask() -> "Plan":
+        _check_folder(results, resume)
+        return _asked(results, systems, methods, realizations, seed, data, block)
+
+    ask()  # what is refused is refused before the folder is touched
+    asked = _begin(results, ask)
     (_shared.compile_quickly if asked.realizations <= FEW else _shared.keep_programs)()
-    _begin(results, asked)
+    _shared.tell_odd_rows(results)
     try:
         _work(results, asked, cluster, workers)
     except KeyboardInterrupt:
@@ -80,7 +85,7 @@ def _check_folder(results: "Results", resume: bool) -> None:
     """Refuse, before any work, a folder that is in use or holds something else."""
     folder = results.folder
     try:
-        taken = folder.exists() and any(folder.iterdir())
+        taken = results.others()
     except OSError as problem:
         raise InputError(f"--out must be a folder that can be written, but {folder}: {problem.strerror}") from None
     if results.begun and not resume:
@@ -107,14 +112,18 @@ def _asked(
     stored = results.plan() if results.begun else {}
     names = _names(systems) if systems else stored.get("systems", SYSTEMS.split(","))
     chosen = _names(methods) if methods else stored.get("methods", registry.names())
+    added = [name for name in names if name not in stored.get("systems", names)]
+    if added and stored.get("data") and data is None:
+        raise InputError(f"--data must be given with the new systems {', '.join(added)}, as for those that are begun")
     # What was begun stays in the plan: its rows are there.
     asked = plan.build(
         [*stored.get("systems", ()), *names],
         [*stored.get("methods", ()), *chosen],
         stored.get("realizations", 100) if realizations is None else realizations,
         seed=stored.get("seed", 0) if seed is None else seed,
-        data=stored.get("data", "") if data is None else str(data),
+        data="" if data is None else str(data),
         block=stored.get("block", 0) if block is None else block,
+        sources=stored.get("sources", {}) if data is None else {},
     )
     if stored:
         try:
@@ -128,16 +137,20 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _begin(results: "Results", asked: "Plan") -> None:
-    """Make the folder, or add to its plan."""
-    facts = asked.facts()
-    if not results.begun:
-        begun = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        command = shlex.join(["sdefit", *sys.argv[1:]]) if Path(sys.argv[0]).name != "pytest" else "sdefit reproduce"
-        results.begin(facts | {"begun": begun, "command": command})
-    stored = results.plan()
-    if facts["cells"] != stored["cells"]:
-        results.replace_plan(stored | facts)
+def _begin(results: "Results", ask: "Callable[[], Plan]") -> "Plan":
+    """Make the folder, or add to its plan as it is at this moment: another process may have added to it just now."""
+    results.make()
+    with results.changing_plan():
+        asked = ask()
+        facts = asked.facts()
+        if not results.begun:
+            begun = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            run = shlex.join(["sdefit", *sys.argv[1:]]) if Path(sys.argv[0]).name != "pytest" else "sdefit reproduce"
+            results.begin(facts | {"begun": begun, "command": run})
+        stored = results.plan()
+        if facts["cells"] != stored["cells"]:
+            results.replace_plan(stored | facts | {"data": stored["data"]})
+    return asked
 
 
 def _work(results: "Results", asked: "Plan", cluster: str | None, workers: int | None) -> None:

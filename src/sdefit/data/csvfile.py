@@ -12,6 +12,7 @@ from sdefit.data.checks import Source, show
 from sdefit.data.series import Series
 from sdefit.data.tables import Table, to_series
 from sdefit.errors import DataError
+from sdefit.files import csv_bytes, original_text, write
 
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
@@ -47,20 +48,19 @@ def write_csv(
 ) -> None:
     """Write one series, or several with a group column, so that `read_csv` gives the same numbers back.
 
-    Values that were not observed become empty cells. Times are written as the numbers they are.
+    Values that were not observed become empty cells. Times are written as the numbers they are. A name that a
+    spreadsheet would take for a formula stands behind a quote, which `read_csv` takes away.
     """
     many = [series] if isinstance(series, Series) else list(series)
     if not many or any((s.states, tuple(s.inputs)) != (many[0].states, tuple(many[0].inputs)) for s in many):
         raise DataError("series must be one or more series of the same states and inputs to share a file")
     names = [] if isinstance(series, Series) else [group]
+    rows = []
+    for i, one in enumerate(many):
+        label = [one.name if one.name is not None else str(i)] if names else []
+        rows += [[*label, *row] for row in np.column_stack([one.times, one.values, *one.inputs.values()]).tolist()]
     try:
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            out = csv.writer(file, lineterminator="\n")
-            out.writerow([*names, time, *many[0].states, *many[0].inputs])
-            for i, one in enumerate(many):
-                label = [one.name if one.name is not None else str(i)] if names else []
-                numbers = np.column_stack([one.times, one.values, *one.inputs.values()]).tolist()
-                out.writerows([*label, *("" if x != x else repr(x) for x in row)] for row in numbers)
+        write(Path(path), csv_bytes([*names, time, *many[0].states, *many[0].inputs], rows))
     except OSError as error:
         raise DataError(f"{_name(path)}: cannot be written ({_reason(error)}); choose another place") from None
 
@@ -71,7 +71,7 @@ def _read_table(path: str | os.PathLike[str]) -> Table:
     rows, lines = _read_rows(text, name)
     if not rows:
         raise DataError(f"{name}: the file is empty; give column names and 3 or more rows")
-    header = [cell.strip() for cell in rows[0]]
+    header = [original_text(cell.strip()) for cell in rows[0]]
     _check_header(header, lines[0], name)
     body, places = rows[1:], lines[1:]
     if not body:

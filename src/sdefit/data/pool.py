@@ -90,10 +90,11 @@ def _beside(vector: Any, x: Any) -> Any:
     return vector.reshape((1,) * (x.ndim - 1) + (-1,))
 
 
-def standardise(series: Series | Sequence[Series], inputs: Sequence[str] = ()) -> Pool:
+def standardise(series: Series | Sequence[Series], inputs: Sequence[str] = (), *, rows: int = 0) -> Pool:
     """One or several series of the same states as a `Pool`, with one center and scale per state for all.
 
-    `inputs` are the names of those that the model uses; the pool carries no others.
+    `inputs` are the names of those that the model uses; the pool carries no others. `rows` is the least number of rows,
+    for a series that was fitted beside longer ones.
 
     **Raises** `DataError` if the series differ in their states or lack an input, if a state does not vary, or if
     times or states are too large or too small to compute with.
@@ -102,7 +103,7 @@ def standardise(series: Series | Sequence[Series], inputs: Sequence[str] = ()) -
     _check_same_states(many)
     check_inputs(many, inputs)
     time_scale = _time_scale(many)
-    rows = max(len(one) for one in many)
+    rows = max(rows, *map(len, many))
     center, scale, standard = _standard_values(many)
     times = np.stack([_pad(_standard_times(one, time_scale), rows, edge=True) for one in many])
     known = {name: np.stack([_pad(one.inputs[name], rows, edge=True) for one in many]) for name in inputs}

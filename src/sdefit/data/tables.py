@@ -10,6 +10,7 @@ from sdefit.data.checks import Source, check_finite, row_order, show
 from sdefit.data.clock import as_clock, parse_date, parse_dates
 from sdefit.data.series import Series
 from sdefit.errors import DataError
+from sdefit.files import original_text
 
 MISSING = frozenset({"", "na", "nan", "null", "none", "n/a", "<na>", "nat"})
 Column = list[str] | np.ndarray  # cells of text, or an array of whole numbers, floats or dates
@@ -134,7 +135,7 @@ def _dates_or_numbers(cells: list[str], source: Source) -> np.ndarray:
 
 def _groups(cells: Column, name: str, source: Source) -> dict[str, np.ndarray]:
     """Group names to their rows, in the order in which they first appear."""
-    labels = [str(cell).strip() for cell in cells]
+    labels = [original_text(str(cell).strip()) for cell in cells]
     rows: dict[str, list[int]] = {}
     for row, label in enumerate(labels):
         if label.lower() in MISSING:

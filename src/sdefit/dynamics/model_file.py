@@ -21,6 +21,7 @@ from sdefit.dynamics.equations import Equations, equations
 from sdefit.dynamics.parameters import Parameter
 from sdefit.dynamics.sde import SDE, Drift
 from sdefit.errors import EquationError, FileError, ModelError
+from sdefit.files import write
 
 MAX_BYTES = 1_000_000
 _KEYS = ("name", "equations", "diffusion", "inputs", "hold", "parameters")
@@ -85,7 +86,7 @@ def write_model(model: SDE, path: str | os.PathLike[str]) -> None:
     """Writes a model of equations as a TOML file that `read_model` reads back."""
     text = model_text(model)
     try:
-        pathlib.Path(path).write_text(text, encoding="utf-8", newline="\n")
+        write(pathlib.Path(path), text.encode())
     except OSError as error:
         raise FileError(f"the model file {str(path)!r} cannot be written: {_reason(error)}") from None
 

@@ -2,11 +2,12 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 
 from sdefit.diagnosis import Check, Diagnosis
+from sdefit.store.facts import check
 from sdefit.uncertainty import Intervals, Profile
 
 
@@ -40,15 +41,21 @@ def _fields(found: Any) -> dict[str, Any]:
     return {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
 
 
+# The type of a field of a flat dataclass, what JSON has in its place, and how to make one of it.
+_STORED: dict[Any, tuple[Any, Any]] = {
+    np.ndarray: (list[float], lambda value: np.array(value, float)),
+    tuple[str, ...]: (list[str], tuple),
+}
+
+
 def _read(kind: Any, facts: Mapping[str, Any]) -> Any:
-    """A flat dataclass from its facts: lists of numbers are arrays, lists of text tuples."""
-    return kind(**{field.name: _array(facts[field.name]) for field in dataclasses.fields(kind)})
-
-
-def _array(value: Any) -> Any:
-    if not isinstance(value, list):
-        return value
-    return tuple(value) if any(isinstance(one, str) for one in value) or not value else np.array(value, float)
+    """A flat dataclass from its facts; raises `ValueError` for one of another type."""
+    fields = {}
+    for name, one in get_type_hints(kind).items():
+        stored, make = _STORED.get(one, (one, lambda value: value))
+        check(facts[name], stored, name)
+        fields[name] = make(facts[name])
+    return kind(**fields)
 
 
 def _diagnosis(facts: Mapping[str, Any]) -> Diagnosis:

@@ -21,7 +21,7 @@ from sdefit.data.checks import as_numbers
 from sdefit.dynamics.arguments import check_key
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import DataError, InputError
-from sdefit.fitting.packing import matrix_entries, pack, posterior, posterior_draws, to_arviz
+from sdefit.fitting.packing import matrix_entries, pack, point_estimate, posterior_draws, to_arviz
 from sdefit.methods import _driver
 from sdefit.methods._base import Method
 from sdefit.result import Estimate, Status
@@ -57,7 +57,8 @@ class Fit:
     - `noise`: the standard deviation of the observation noise of each state.
     - `status`: how it went; `status.ok`, and what to do if not.
     - `seconds`, `compile_seconds`: run time and compile time; in `fit_each` an equal share of the batch's.
-    - `objective`, `trace`: what the method minimised, and what it kept of its way there.
+    - `log_likelihood`, `log_evidence`, `bound` or `loss`: what the method optimised, one of them each.
+    - `trace`: what it kept of its way there.
     - `mean`, `std`: the smoothed states of each series at its own times; see `states`.
     - `estimate`: the method's own answer, in standardised units.
     - `notes`: what happened to the data, in sentences. `provenance`: versions, device and time.
@@ -74,7 +75,6 @@ class Fit:
     noise: np.ndarray
     mean: tuple[np.ndarray, ...]
     std: tuple[np.ndarray, ...]
-    objective: float
     trace: dict[str, np.ndarray]
     estimate: Estimate
     seconds: float
@@ -92,6 +92,32 @@ class Fit:
     def H(self) -> np.ndarray:
         """GᵀG, the matrix the literature on gradient matching reports."""
         return self.G.T @ self.G
+
+    @property
+    def log_likelihood(self) -> float:
+        """The maximum of the log-likelihood by a Gaussian filter, without priors (ESGF, Auto)."""
+        return self._objective("log_likelihood")
+
+    @property
+    def log_evidence(self) -> float:
+        """The highest log marginal likelihood of a Gaussian process, with weak priors (MaRS, AReS, NPSDE)."""
+        return self._objective("log_evidence")
+
+    @property
+    def bound(self) -> float:
+        """The maximum of the variational bound on the log-likelihood, without priors (VGPA)."""
+        return self._objective("bound")
+
+    @property
+    def loss(self) -> float:
+        """The minimum of the sum of squared residuals (Moments)."""
+        return self._objective("loss")
+
+    def _objective(self, name: str) -> float:
+        known = self.method.objective_name
+        if name != known:
+            raise AttributeError(f"a fit by {self.method.name} has no {name}; it has {known}: write fit.{known}")
+        return float(self.estimate.objective)
 
     def states(self, times: Any = None, *, series: int = 0, level: float = 0.9) -> States:
         """The smoothed states of one series at its own times, or at any others, with a band.
@@ -197,10 +223,11 @@ class Fit:
         how_many = {"draws": draws, "warmup": warmup, "chains": chains}
         found = sample(self.model, self.method, self._pool(), self.estimate, **how_many, key=key)
         params = dict(zip(self.model.free, np.moveaxis(found.theta, -1, 0), strict=True))
-        return to_arviz(self, posterior_draws(params, found.G, found.noise), found.diverging)
+        return to_arviz(self, "posterior", posterior_draws(params, found.G, found.noise), found.diverging)
 
     def _pool(self) -> Pool:
-        return standardise(self.series, self.model.inputs)
+        """The data in the shape they were fitted in: in `fit_each` a series is as long as the longest."""
+        return standardise(self.series, self.model.inputs, rows=self.estimate.mean.shape[1])
 
     def _check_finite(self, what: str) -> None:
         if self.status.name in ("not_finite", "drift_not_finite"):
@@ -265,11 +292,14 @@ class Fit:
 
     def save(self, path: str | os.PathLike[str], truth: Mapping[str, Any] | None = None) -> None:
         """Write the fit as NetCDF, for `sf.load`, xarray and ArviZ."""
-        store.write(self.record(truth), path, posterior(self))
+        store.write(self.record(truth), path, {"point_estimate": point_estimate(self)})
 
     def to_arviz(self) -> Any:
-        """The estimate as ArviZ data: a posterior of one draw beside the observations."""
-        return to_arviz(self, posterior(self))
+        """The estimate as ArviZ data: the group "point_estimate" beside the observations.
+
+        Only `posterior` gives a group of that name: an estimate is no draw from it.
+        """
+        return to_arviz(self, "point_estimate", point_estimate(self))
 
     def assumed(self) -> list[str]:
         """What the fit took for granted, in sentences."""

@@ -18,8 +18,10 @@ from sdefit.fitting.keeping import kept_facts, kept_fields
 from sdefit.methods._base import Method
 from sdefit.result import Estimate, Status
 from sdefit.store import Record, axes, padded, plain
+from sdefit.store.facts import need
 
 _ROWS = ("series", "time", "state")
+_DRAWS = ("chain", "draw")
 Named = dict[str, tuple[tuple[str, ...], np.ndarray]]  # arrays with the names of their axes
 _OWN = ("theta", "G", "noise", "mean", "std", "objective", "code")
 
@@ -41,6 +43,7 @@ def pack(fit: Any, table: Sequence[Mapping[str, Any]], assumed: Sequence[str], t
         "time_unit": fit.series[0].time_unit,
         "series": [_series_facts(one) for one in fit.series],
         "method": {"name": fit.method.name, "title": fit.method.title, "settings": _settings(fit.method)},
+        "objective": fit.method.objective_name,
         "key_kind": str(jax.random.key_impl(fit.key)),
         "status": dataclasses.asdict(fit.status),
         "seconds": fit.seconds,
@@ -83,7 +86,7 @@ def _estimate_arrays(fit: Any) -> dict[str, Any]:
         "GGt": (square, fit.GGt),
         "H": (square, fit.H),
         "noise": (("state",), fit.noise),
-        "objective": ((), np.asarray(fit.objective)),
+        fit.method.objective_name: ((), np.asarray(fit.estimate.objective)),
         "key": axes("key", np.asarray(jax.random.key_data(fit.key))),
     }
     own = {f"estimate_{name}": getattr(fit.estimate, name) for name in _OWN}
@@ -92,33 +95,38 @@ def _estimate_arrays(fit: Any) -> dict[str, Any]:
     return arrays | {name: axes(name, np.asarray(array)) for name, array in own.items()}
 
 
-def posterior(fit: Any) -> Named:
-    """The estimates as one chain of one draw, under names that ArviZ and NetCDF accept."""
-    params = {name: np.full((1, 1), value) for name, value in fit.params.items()}
-    return posterior_draws(params, fit.G[None, None], fit.noise[None, None])
+def point_estimate(fit: Any) -> Named:
+    """The estimates with the names of their axes, under names that ArviZ and NetCDF accept."""
+    params = {name: np.asarray(value) for name, value in fit.params.items()}
+    return _named(params, fit.G, fit.noise)
 
 
 def posterior_draws(params: Mapping[str, np.ndarray], G: np.ndarray, noise: np.ndarray) -> Named:
     """Draws (chains, draws, …) with the names of their axes, under names that ArviZ and NetCDF accept."""
-    draws = {_posterior_name(name): ((), values) for name, values in params.items()}
-    draws |= {"G": (("state", "state_2"), G), "noise": (("state",), noise)}
-    return {name: (("chain", "draw", *dims), array) for name, (dims, array) in draws.items()}
+    return {name: ((*_DRAWS, *dims), array) for name, (dims, array) in _named(params, G, noise).items()}
 
 
-def to_arviz(fit: Any, draws: Named, diverging: np.ndarray | None = None) -> Any:
-    """Draws beside the observations, as ArviZ data."""
+def _named(params: Mapping[str, np.ndarray], G: np.ndarray, noise: np.ndarray) -> Named:
+    named: Named = {_arviz_name(name): ((), values) for name, values in params.items()}
+    return named | {"G": (("state", "state_2"), G), "noise": (("state",), noise)}
+
+
+def to_arviz(fit: Any, group: str, arrays: Named, diverging: np.ndarray | None = None) -> Any:
+    """A group of arrays, "posterior" or "point_estimate", beside the observations, as ArviZ data."""
     import arviz_base  # here, not above: slow to import
 
-    dims = {name: list(axes[2:]) for name, (axes, _) in draws.items()} | {"values": ["series", "time", "state"]}
+    sample_dims = list(_DRAWS) if group == "posterior" else []
+    dims = {name: list(axes[len(sample_dims) :]) for name, (axes, _) in arrays.items()}
+    dims |= {"values": ["series", "time", "state"]}
     observed = {"values": padded([one.values for one in fit.series])}
     coords = {"state": list(fit.model.states), "state_2": list(fit.model.states)}
-    groups = {"posterior": {name: array for name, (_, array) in draws.items()}, "observed_data": observed}
+    groups = {group: {name: array for name, (_, array) in arrays.items()}, "observed_data": observed}
     if diverging is not None:
         groups["sample_stats"] = {"diverging": diverging}
-    return arviz_base.from_dict(groups, dims=dims, coords=coords)
+    return arviz_base.from_dict(groups, sample_dims=sample_dims, dims=dims, coords=coords)
 
 
-def _posterior_name(name: str) -> str:
+def _arviz_name(name: str) -> str:
     taken = {"chain", "draw", "state", "state_2", "series", "param", "G", "noise"}
     name = name.replace("/", "_")
     return f"{name}_" if name in taken else name
@@ -136,16 +144,26 @@ def matrix_entries(model: SDE, G: np.ndarray) -> list[tuple[str, float]]:
 def unpack(path: str | os.PathLike[str], record: Record, model: SDE | None) -> dict[str, Any]:
     """The fields of the `Fit` that a record was packed from."""
     try:
-        return _fields(record, model)
-    except InputError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as problem:
-        raise FileError(f"{path} is a sdefit file, but not a whole fit: {problem!r}") from None
+        stored = model_file.from_dict(record.facts["model"])
+        _check_model(stored, record.facts)
+        fields = _fields(record, stored)
+    except (InputError, KeyError, TypeError, ValueError, AttributeError, IndexError) as problem:
+        raise FileError(f"{path} is a sdefit file, but not a whole fit: {' '.join(str(problem).split())}") from None
+    return fields if model is None else fields | {"model": _same_model(stored, model)}
 
 
-def _fields(record: Record, model: SDE | None) -> dict[str, Any]:
+def _check_model(model: SDE, facts: Mapping[str, Any]) -> None:
+    """Raise `ValueError` unless the facts that say what the model is say what the model says."""
+    said = {"states": model.states, "params": list(model.params), "diffusion": model.diffusion}
+    said |= {"parameters": {name: _parameter(p) for name, p in model.parameters}}
+    for name, one in plain(said).items():
+        need(facts[name] == one, f"{name} must be those of the model")
+    for one in facts["series"]:
+        need(set(model.inputs) <= set(one["inputs"]), "series must have the inputs of the model")
+
+
+def _fields(record: Record, model: SDE) -> dict[str, Any]:
     facts = record.facts
-    stored = model_file.from_dict(facts["model"])
     series = tuple(_series(record, i) for i in range(len(record["length"])))
     rows = [len(one) for one in series]
     with jax.enable_x64(True):
@@ -154,7 +172,7 @@ def _fields(record: Record, model: SDE | None) -> dict[str, Any]:
         trace = {name: jnp.asarray(array) for name, array in record.starting("trace_").items()}
         estimate = jax.device_get(Estimate(**own, hyper=hyper, trace=trace))
     return {
-        "model": stored if model is None else _same_model(stored, model),
+        "model": model,
         "series": series,
         "method": _method(facts["method"]),
         "key": jax.random.wrap_key_data(jnp.asarray(record["key"]), impl=facts["key_kind"]),
@@ -164,7 +182,6 @@ def _fields(record: Record, model: SDE | None) -> dict[str, Any]:
         "noise": record["noise"],
         "mean": tuple(mean[:n] for mean, n in zip(record["mean"], rows, strict=True)),
         "std": tuple(std[:n] for std, n in zip(record["std"], rows, strict=True)),
-        "objective": float(record["objective"]),
         "trace": record.starting("trace_"),
         "estimate": estimate,
         "seconds": facts["seconds"],

@@ -105,7 +105,7 @@ def load(path: str | os.PathLike[str], model: SDE | None = None) -> Fit:
     """
     if model is not None:
         _check_model(model)
-    return Fit(**unpack(path, store.read(path), model))
+    return Fit(**unpack(path, store.read(path, "fit"), model))
 
 
 def _package(model: SDE, series: list[Series], method: Method, key: Key, run: _driver.Run) -> Fit:
@@ -123,7 +123,6 @@ def _package(model: SDE, series: list[Series], method: Method, key: Key, run: _d
         noise=answer.noise,
         mean=tuple(mean[: len(one)] for mean, one in zip(answer.mean, series, strict=True)),
         std=tuple(std[: len(one)] for std, one in zip(answer.std, series, strict=True)),
-        objective=float(found.objective),
         trace=dict(found.trace),
         estimate=found,
         seconds=run.seconds,

@@ -45,6 +45,7 @@ class Method(eqx.Module):
     name: ClassVar[str]
     title: ClassVar[str]
     reference: ClassVar[str]
+    objective_name: ClassVar[str]  # what `Estimate.objective` is: log_likelihood, log_evidence, bound or loss
 
     def check(self, model: SDE, pool: Pool) -> None:
         """Refuse, by name and before any compute, data or models this method cannot take."""

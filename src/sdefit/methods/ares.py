@@ -79,6 +79,7 @@ class AReS(Staged):
 
     name: ClassVar[str] = "ares"
     title: ClassVar[str] = "AReS: gradient matching by a Wasserstein critic"
+    objective_name: ClassVar[str] = "log_evidence"
     reference: ClassVar[str] = (
         "G. Abbati, P. Wenk, M. A. Osborne, A. Krause, B. Schölkopf, S. Bauer (2019), AReS and MaRS: "
         "adversarial and MMD-minimizing regression for SDEs, ICML."

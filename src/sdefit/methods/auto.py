@@ -46,6 +46,7 @@ class Auto(Staged):
 
     name: ClassVar[str] = "auto"
     title: ClassVar[str] = "Matching start, likelihood finish"
+    objective_name: ClassVar[str] = "log_likelihood"
     reference: ClassVar[str] = f"Start and review: {MaRS.reference} Finish: {ESGF.reference}"
 
     def __post_init__(self) -> None:

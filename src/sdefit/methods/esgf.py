@@ -66,6 +66,7 @@ class ESGF(Staged):
 
     name: ClassVar[str] = "esgf"
     title: ClassVar[str] = "Maximum likelihood by a Gaussian filter"
+    objective_name: ClassVar[str] = "log_likelihood"
     reference: ClassVar[str] = "S. Särkkä and A. Solin (2019), Applied Stochastic Differential Equations, Cambridge."
 
     def __post_init__(self) -> None:

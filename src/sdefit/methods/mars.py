@@ -59,6 +59,7 @@ class MaRS(Staged):
 
     name: ClassVar[str] = "mars"
     title: ClassVar[str] = "MaRS: gradient matching by maximum mean discrepancy"
+    objective_name: ClassVar[str] = "log_evidence"
     reference: ClassVar[str] = (
         "G. Abbati, P. Wenk, M. A. Osborne, A. Krause, B. Schölkopf, S. Bauer (2019), AReS and MaRS: "
         "adversarial and MMD-minimizing regression for SDEs, ICML."

@@ -39,6 +39,7 @@ class Moments(Method):
 
     name: ClassVar[str] = "moments"
     title: ClassVar[str] = "Moments of increments (baseline)"
+    objective_name: ClassVar[str] = "loss"
     reference: ClassVar[str] = (
         "D. Florens-Zmirou (1989), Approximate discrete-time schemes for statistics of diffusion processes, "
         "Statistics 20(4)."

@@ -58,6 +58,7 @@ class NPSDE(Method):
 
     name: ClassVar[str] = "npsde"
     title: ClassVar[str] = "NPSDE: a Gaussian-process drift learned through simulated paths"
+    objective_name: ClassVar[str] = "log_evidence"
     reference: ClassVar[str] = (
         "Ç. Yıldız, M. Heinonen, J. Intosalmi, H. Mannerström, H. Lähdesmäki (2018), Learning stochastic "
         "differential equations with Gaussian processes without gradient matching, MLSP."

@@ -55,6 +55,7 @@ class VGPA(Method):
 
     name: ClassVar[str] = "vgpa"
     title: ClassVar[str] = "Variational Gaussian process approximation"
+    objective_name: ClassVar[str] = "bound"
     reference: ClassVar[str] = (
         "C. Archambeau, D. Cornford, M. Opper and J. Shawe-Taylor (2007), Gaussian process approximations of "
         "stochastic differential equations, JMLR Workshop and Conference Proceedings 1."

@@ -92,6 +92,9 @@ def keys(charts: Sequence[Chart]) -> list[Mark]:
     return list(seen.values())
 
 
+_LARGEST = 1e300  # drawn: the differences of larger numbers overflow
+
+
 def thin(x: np.ndarray, y: np.ndarray, limit: int = DRAWN) -> np.ndarray:
     """Places of at most about `limit` points that keep the least and the greatest y of every stretch of x.
 
@@ -109,9 +112,9 @@ def _place(y: np.ndarray, pick, missing: float) -> int:
 
 
 def extent(values: Sequence[np.ndarray], pad: float = 0.04) -> tuple[float, float]:
-    """The range of all finite numbers with some air around it."""
+    """The range of all numbers that can be drawn with some air around it."""
     finite = np.concatenate([np.ravel(np.asarray(v, float)) for v in values] or [np.zeros(1)])
-    finite = finite[np.isfinite(finite)]
+    finite = finite[np.abs(finite) <= _LARGEST]
     if not finite.size:
         return 0.0, 1.0
     low, high = float(finite.min()), float(finite.max())
@@ -124,13 +127,13 @@ def spans(chart: Chart) -> tuple[tuple[float, float], tuple[float, float]]:
     across = extent([mark.x for mark in chart.marks], pad=0.02)
     if chart.names:
         across = -0.5, len(chart.names) - 0.5
-    if chart.limits:
+    if chart.limits and chart.limits[0] < chart.limits[1]:
         return across, chart.limits
     heights = [h for mark in chart.marks for h in ((mark.lower, mark.upper) if isinstance(mark, Band) else (mark.y,))]
     if not chart.log:
         return across, extent(heights)
     positive = [np.log10(h[h > 0]) for h in map(np.asarray, heights)]
-    low, high = extent(positive)
+    low, high = np.clip(extent(positive), -math.log10(_LARGEST), math.log10(_LARGEST)).tolist()
     return across, (10.0**low, 10.0**high)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sdefit.errors import FileError
+from sdefit.files import inside, put
 from sdefit.report import figures, fit, numbers, spread, tables
 from sdefit.report.charts import Chart, Dots, Line, Mark, keys
 from sdefit.report.html import write_page
@@ -16,7 +17,7 @@ from sdefit.report.numbers import Numbers
 from sdefit.report.page import Block, Cell, Figure, Key, Notes, Page, Section, Table, number
 from sdefit.report.svg import draw, draw_key
 from sdefit.store import Record, read
-from sdefit.store.atomic import put
+from sdefit.store.facts import ComparisonFacts, check, need
 
 FILE = "comparison.json"
 Fits = Mapping[str, Record]  # by the title of the method
@@ -38,10 +39,12 @@ def write_comparison(folder: str | os.PathLike[str], path: str | os.PathLike[str
     folder = Path(folder)
     try:
         facts = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        methods, refused = facts["methods"], facts["refused"]
-    except (OSError, ValueError, KeyError, TypeError) as problem:
+        check(facts, ComparisonFacts, "the comparison")
+        need(facts["methods"], "it names no method")
+    except (OSError, ValueError, RecursionError) as problem:
         raise FileError(f"{folder / FILE} is not a comparison that sdefit wrote: {problem}") from None
-    fits = {title: read(folder / "fits" / f"{name}.nc") for name, title in methods.items()}
+    methods, refused = facts["methods"], facts["refused"]
+    fits = {title: read(inside(folder, "fits", f"{name}.nc"), "fit") for name, title in methods.items()}
     return write_page(comparison_page(fits, refused), folder / "report.html" if path is None else path)
 
 

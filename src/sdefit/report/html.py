@@ -4,18 +4,18 @@ report.html          everything inside: style, script, drawings; nothing is fetc
 report_data/*.csv    the numbers of every table and figure, all digits
 """
 
-import csv
 import os
 from importlib import resources
 from pathlib import Path
 
 import jinja2
+import numpy as np
 
 from sdefit.errors import FileError
+from sdefit.files import csv_bytes, inside, write
 from sdefit.report.fit import fit_page
 from sdefit.report.page import Columns, Notes, Page, Text
 from sdefit.store import Record
-from sdefit.store.atomic import put
 
 
 def write_fit(record: Record, path: str | os.PathLike[str]) -> Path:
@@ -26,12 +26,12 @@ def write_fit(record: Record, path: str | os.PathLike[str]) -> Path:
 def write_page(page: Page, path: str | os.PathLike[str]) -> Path:
     """Write any page and the CSV file of each of its tables and figures."""
     path = Path(path)
-    folder = path.with_name(f"{path.stem}_data")
     try:
+        folder = inside(path.parent, f"{path.stem}_data")
         folder.mkdir(parents=True, exist_ok=True)
         for name, columns in numbers(page).items():
-            write_csv(columns, folder / f"{name}.csv")
-        put(path, render(page, folder.name).encode())
+            write_csv(columns, inside(folder, f"{name}.csv"))
+        write(path, render(page, folder.name).encode())
     except OSError as problem:
         raise FileError(f"the report {path} cannot be written: {problem.strerror}") from None
     return path
@@ -55,13 +55,6 @@ def _part(name: str) -> str:
 
 
 def write_csv(columns: Columns, path: Path) -> None:
-    """Columns as a CSV file; floats keep every digit, a missing one is an empty cell."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        out = csv.writer(file, lineterminator="\n")
-        out.writerow(columns)
-        out.writerows(zip(*(_texts(column) for column in columns.values()), strict=True))
-
-
-def _texts(column) -> list:
-    values = column.tolist() if hasattr(column, "tolist") else list(column)
-    return ["" if isinstance(v, float) and v != v else v for v in values]
+    """Columns as a CSV file; floats keep every digit, a missing one is an empty cell; raises `OSError`."""
+    values = (column.tolist() if isinstance(column, np.ndarray) else list(column) for column in columns.values())
+    write(path, csv_bytes(columns, zip(*values, strict=True)))

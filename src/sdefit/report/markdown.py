@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from sdefit.files import put
 from sdefit.report.page import Cell, Facts, Page, Table
-from sdefit.store.atomic import put
 
 
 def write_markdown(page: Page, path: Path) -> None:

@@ -86,7 +86,7 @@ def derivative_numbers(record: Record, samples: int = 5) -> Numbers:
     Empty where the method kept none.
     """
     trace = record.starting("trace_derivatives_")
-    if "data" not in trace or trace["data"].shape[1:3] != record["times"].shape:
+    if "data" not in trace or trace["data"].shape[2] < record["times"].shape[1]:
         return {}
     parts = list(_each(record))
     columns = {
@@ -95,7 +95,7 @@ def derivative_numbers(record: Record, samples: int = 5) -> Numbers:
         "time": np.concatenate([record["times"][i[0]][n] for _, n, i, _ in parts]),
     }
     for road in (r for r in ("data", "model_before", "model_after") if r in trace):
-        per_part = [trace[road][(slice(None), *i)][:, n] for _, n, i, _ in parts]
+        per_part = [trace[road][(slice(None), *i)][:, : len(n)][:, n] for _, n, i, _ in parts]
         flat = np.concatenate(per_part, axis=1)
         lower, median, upper = np.quantile(flat, [0.05, 0.5, 0.95], axis=0)
         columns |= {f"{road}_median": median, f"{road}_lower": lower, f"{road}_upper": upper}

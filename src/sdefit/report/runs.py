@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sdefit.errors import FileError
 from sdefit.store import Record, Results
 
 
@@ -40,24 +41,36 @@ class Run:
 
 def column(rows: Sequence[Mapping[str, str]], name: str) -> np.ndarray:
     """A column of numbers, NaN where a row has none."""
-    return np.array([float(row.get(name) or "nan") for row in rows])
+    try:
+        return np.array([float(row.get(name) or "nan") for row in rows])
+    except ValueError:
+        raise FileError(f"the column {name} of the rows must hold numbers") from None
 
 
 def read_run(folder: str | os.PathLike[str]) -> Run:
     """All that a results folder holds, for the rows that its plan asks for."""
     results = Results(folder)
     plan = results.plan()
-    rows = [row for row in results.rows() if row["setup"] in plan["systems"] and row["method"] in plan["methods"]]
-    problems = {name: results.read("problems", name) for name in plan["systems"]}
-    kinds = {
-        (s, m): results.read("fits", f"{s}-{m.replace(':', '_')}") for s in plan["systems"] for m in plan["methods"]
-    }
-    return Run(
-        plan,
-        {name: record for name, record in problems.items() if record is not None},
-        rows,
-        {kind: record for kind, record in kinds.items() if record is not None},
-    )
+    found = {name: results.read("problems", name) for name in plan["systems"]}
+    problems = {name: record for name, record in found.items() if record is not None}
+    pairs = [(system, method) for system in problems for method in plan["methods"]]
+    kinds = {(s, m): results.read("fits", f"{s}-{m.replace(':', '_')}") for s, m in pairs}
+    run = Run(plan, problems, results.rows(), {kind: record for kind, record in kinds.items() if record is not None})
+    _check(run, os.fspath(folder))
+    return run
+
+
+def _check(run: Run, folder: str) -> None:
+    """Refuse rows and fits that are not of the plan and its problems."""
+    numbers = {str(i) for i in range(run.plan["realizations"])}
+    known = {"setup": run.plan["systems"], "method": run.plan["methods"], "realization": numbers}
+    for row in run.rows:
+        wrong = [name for name, values in known.items() if row.get(name) not in values]
+        if wrong or not {"status", "reason"} <= row.keys():
+            raise FileError(f"{folder} holds a row whose {wrong[0] if wrong else 'status'} is not one of its plan")
+    for (system, method), record in run.fits.items():
+        if record.facts["states"] != run.problems[system].facts["states"]:
+            raise FileError(f"{folder} holds a fit of {system} by {method} whose states are not those of its problem")
 
 
 def labels(problem: Record) -> dict[str, str]:

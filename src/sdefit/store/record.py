@@ -19,9 +19,11 @@ from typing import Any
 import numpy as np
 
 from sdefit.errors import FileError
-from sdefit.store.atomic import put
+from sdefit.files import put
+from sdefit.store.hdf5 import check_storage
+from sdefit.store.schema import check_record
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 1 called every method's criterion `objective`
 _MARK = b"\nsdefit-sha256 "
 _TRAILER = len(_MARK) + 64 + 1
 
@@ -36,7 +38,8 @@ class Record:
       `observed`, `mean`, `std` (series, time, state), `path` (the true path, where it is known),
       `length` (series);
     - estimates in the user's units: `params` (param), `G`, `GGt`, `H` (state, state_2), `noise` (state),
-      `objective`, and one `trace_…` for each thing the method kept of its way;
+      what the method maximised or minimised under its own name (`log_likelihood`, `log_evidence`, `bound` or
+      `loss`), and one `trace_…` for each thing the method kept of its way;
     - what a fit needs to go on: `key`, and one `estimate_…` for each array of the method's own answer;
     - facts: `kind`, `name`, `model`, `equations`, `latex`, `states`, `params`, `parameters`, `diffusion`,
       `time_unit`, `method`, `status`, `seconds`, `compile_seconds`, `notes`, `assumed`, `truth`,
@@ -82,26 +85,31 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
-def write(record: Record, path: str | os.PathLike[str], posterior: Mapping[str, Any] | None = None) -> None:
+def write(record: Record, path: str | os.PathLike[str], groups: Mapping[str, Mapping[str, Any]] | None = None) -> None:
     """Write a record to `path`, whole or not at all.
 
-    `posterior` maps names to (axes, array) with leading axes (chain, draw); it becomes the group that
-    ArviZ looks for.
+    `groups` are further arrays with the names of their axes, by the name of their group in the file.
     """
-    body = _encode(record, posterior or {})
+    body = _encode(record, groups or {})
     put(Path(path), body + _MARK + hashlib.sha256(body).hexdigest().encode() + b"\n")
 
 
-def read(path: str | os.PathLike[str]) -> Record:
-    """The record stored at `path`; a file that is foreign, cut short, changed or too new is refused."""
+def read(path: str | os.PathLike[str], kind: str | None = None) -> Record:
+    """The record stored at `path`; a file that is foreign, cut short, changed, too new or not whole is refused.
+
+    `kind` is "fit" or "problem" for one of which all is checked that readers rely on; see `schema`.
+    """
     path = Path(path)
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise FileError(f"{path} cannot be read: it is a device or a pipe, not a file")
         content = path.read_bytes()
-    except OSError as problem:
-        raise FileError(f"{path} cannot be read: {problem.strerror}") from None
+    except (OSError, ValueError) as problem:
+        reason = (isinstance(problem, OSError) and problem.strerror) or problem
+        raise FileError(f"{path} cannot be read: {reason}") from None
     body = _checked(path, content)
     try:
-        return _decode(path, body)
+        return _decode(path, body, kind)
     except FileError:
         raise
     except Exception as problem:  # whatever an HDF5 reader raises, it is the same news to the user
@@ -125,7 +133,7 @@ def _checked(path: Path, content: bytes) -> bytes:
     return body
 
 
-def _encode(record: Record, posterior: Mapping[str, Any]) -> bytes:
+def _encode(record: Record, groups: Mapping[str, Mapping[str, Any]]) -> bytes:
     import h5netcdf
 
     buffer = io.BytesIO()
@@ -138,9 +146,10 @@ def _encode(record: Record, posterior: Mapping[str, Any]) -> bytes:
         for name, (dims, array) in record.arrays.items():
             _put(file, name, dims, array)
         _put_text(file, "facts", (), json.dumps(plain(record.facts)))
-        group = file.create_group("posterior") if posterior else file
-        for name, (dims, array) in posterior.items():
-            _put(group, name, dims, np.asarray(array))
+        for name, arrays in groups.items():
+            group = file.create_group(name)
+            for one, (dims, array) in arrays.items():
+                _put(group, one, dims, np.asarray(array))
     return buffer.getvalue()
 
 
@@ -160,9 +169,12 @@ def _put_text(group: Any, name: str, dims: Sequence[str], text: Any) -> None:
     group.create_variable(name, tuple(dims), dtype=h5py.string_dtype())[...] = text
 
 
-def _decode(path: Path, body: bytes) -> Record:
+def _decode(path: Path, body: bytes, kind: str | None) -> Record:
     import h5netcdf
+    import h5py
 
+    with h5py.File(io.BytesIO(body), "r") as file:
+        check_storage(file, len(body))
     with h5netcdf.File(io.BytesIO(body), "r") as file:
         version = int(str(file.attrs["sdefit_format"]))
         if version > FORMAT_VERSION:
@@ -176,7 +188,19 @@ def _decode(path: Path, body: bytes) -> Record:
                 coordinates[name] = tuple(_text(label) for label in variable[...])
             elif name != "facts":
                 arrays[name] = (tuple(variable.dimensions), _array(variable))
+    if kind is not None:
+        _check(path, kind, Record(arrays, facts, coordinates))
     return Record(arrays, facts, coordinates)
+
+
+def _check(path: Path, kind: str, record: Record) -> None:
+    found = record.facts.get("kind") if isinstance(record.facts, dict) else None
+    if found != kind:
+        raise FileError(f"{path} is a sdefit file, but not a whole {kind}: its kind is {str(found)[:40]!r}")
+    try:
+        check_record(kind, record.arrays, record.facts, record.coordinates)
+    except ValueError as problem:
+        raise FileError(f"{path} is a sdefit file, but not a whole {kind}: {_one_line(problem)}") from None
 
 
 def _array(variable: Any) -> np.ndarray:
