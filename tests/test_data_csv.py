@@ -347,3 +347,19 @@ def test_any_bytes_give_a_series_or_one_line(tmp_path_factory, content):
     except DataError as error:
         message = str(error)
     assert isinstance(series, Series) or len(message.splitlines()) == 1
+
+
+def test_tens_of_thousands_of_columns_are_read_in_seconds(read):
+    count, rows = 60_000, 3
+    names = ",".join(f"c{i}" for i in range(count))
+    body = "".join(f"{t}{',1.5' * count}\n" for t in range(rows))
+    begin = clock.perf_counter()
+    series = read(f"t,{names}\n{body}")
+    assert series.values.shape == (rows, count)
+    assert clock.perf_counter() - begin < 10  # half a second; where each name met all before it, half a minute
+
+
+def test_dates_written_as_whole_numbers(read):
+    series = read("t,x\n20200131,1\n20200201,2\n20200203,3\n", time_unit="day")
+    np.testing.assert_array_equal(series.times, [0, 1, 3])
+    assert series.notes == ("Times such as 20200131 were read as dates, year month day.",)

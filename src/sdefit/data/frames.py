@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from sdefit.data.checks import Source, show
+from sdefit.data.checks import Source, find_twins, show
 from sdefit.data.series import Series
 from sdefit.data.tables import Column, Table, to_series
 from sdefit.errors import DataError
@@ -50,9 +50,8 @@ def _read_frame(frame: Any) -> Table:
 
 
 def _refuse_twins(names: Sequence[str]) -> None:
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            raise DataError(f"frame: two columns are called {show(name)}; rename one of them")
+    if twins := find_twins(names):
+        raise DataError(f"frame: two columns are called {show(names[twins[0]])}; rename one of them")
 
 
 def _column(one: Any) -> Column:
