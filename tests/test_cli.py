@@ -252,3 +252,62 @@ def test_demo(capsys):
     assert "truth" in out
     assert {p.name for p in Path("demo").iterdir()} >= {"obs.csv", "fit.nc", "summary.csv", "report.html"}
     assert run(["demo", "--out", "demo"]) == 0
+
+
+def test_names_that_look_like_markup_are_printed_as_they_stand(observed, capsys):
+    Path("esc.toml").write_text('name = "a[/b] :smile:"\nequations = "dx = rate*(level - x)"')
+    assert run(["fit", "obs.csv", "--model", "esc.toml", "--method", "moments"]) == 0
+    assert "a[/b] :smile: by Moments" in capsys.readouterr().out
+
+
+def test_output_that_cannot_show_a_letter_shows_another(observed):
+    Path("model.toml").write_text('name = "θ√"\nequations = "dx = rate*(level - x)"')
+    done = child(
+        ["-m", "sdefit.cli", "fit", "obs.csv", "--model", "model.toml", "--method", "moments"], PYTHONIOENCODING="ascii"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "?? by Moments" in done.stdout
+    done = child(["-m", "sdefit.cli", "methods"], PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_without_a_home_there_is_no_cache_and_no_crash(observed):
+    code = (
+        "import pwd, sys\n"
+        "def nobody(*_): raise KeyError('no such user')\n"
+        "pwd.getpwuid = pwd.getpwnam = nobody\n"
+        "from sdefit.cli.app import run\n"
+        "sys.exit(run(['fit', 'obs.csv', '--model', 'model.toml', '--method', 'moments']))"
+    )
+    unset = {name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_CACHE_HOME")}
+    source = str(Path(sdefit.errors.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=unset | {"PYTHONPATH": source}
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_more_than_the_memory_holds_is_one_line():
+    done = child(["-m", "sdefit.cli", "simulate", "ou", "--paths", str(10**11)])
+    assert done.returncode == 1
+    assert done.stderr.startswith("sdefit: this needs more memory than there is; take fewer")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_fit_that_memory_does_not_hold_is_one_line(observed):
+    code = (
+        "import sys, jax.numpy as jnp\n"
+        "from sdefit.methods.moments import Moments\n"
+        "from sdefit.cli.app import run\n"
+        "own = Moments.estimate\n"
+        "def huge(self, model, pool, start, key):\n"
+        "    found = own(self, model, pool, start, key)\n"
+        "    found.trace['loss'] = found.objective * jnp.arange(1e12)\n"
+        "    return found\n"
+        "Moments.estimate = huge\n"
+        "sys.exit(run(['fit', 'obs.csv', '--model', 'model.toml', '--method', 'moments']))"
+    )
+    done = child(["-c", code])
+    assert done.returncode == 1
+    assert done.stderr.startswith("sdefit: this needs more memory than there is; take fewer")
+    assert done.stderr.count("\n") == 1

@@ -50,8 +50,8 @@ def keep_programs() -> None:
     """Keep compiled programs in the user's cache folder, so that the next process need not make them."""
     from sdefit.methods import _driver
 
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sdefit"
-    with contextlib.suppress(OSError):  # no cache is slower, not wrong
+    with contextlib.suppress(OSError, RuntimeError):  # no cache, or no home for it, is slower, not wrong
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sdefit"
         base.mkdir(parents=True, exist_ok=True)
         if os.access(base, os.W_OK):
             _driver.PROGRAMS.folder = base / "programs"
@@ -70,15 +70,22 @@ def prepare_beside_fits() -> None:
     _driver.PROGRAMS.follow = follow
 
 
+def console(**options: Any) -> Any:
+    """Where people read: what comes from data or a model is printed as it stands, never read as markup or emoji."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False, **options)
+
+
 @contextlib.contextmanager
 def waiting(words: str) -> Iterator[None]:
     """A spinner while work runs, on a terminal only."""
     if not sys.stderr.isatty():
         yield
         return
-    from rich.console import Console
+    from rich.text import Text
 
-    with Console(stderr=True).status(words):
+    with console(stderr=True).status(Text(words)):
         yield
 
 
@@ -120,7 +127,7 @@ def print_json(facts: Mapping[str, Any]) -> None:
     """One JSON object on one line; numbers that JSON cannot hold become null."""
     from sdefit.store import plain
 
-    print(json.dumps(_finite(plain(facts)), ensure_ascii=False))
+    print(json.dumps(_finite(plain(facts))))  # in ASCII: the same to a machine, whatever stdout can encode
 
 
 def _finite(value: Any) -> Any:
@@ -153,24 +160,19 @@ def fit_facts(found: "Fit", files: Sequence[str]) -> dict[str, Any]:
 
 def print_fit(found: "Fit", files: Sequence[str], truth: Mapping[str, float] | None = None) -> None:
     """A fit for people: a table, how it went, what was assumed, what was written."""
-    from rich.console import Console
-    from rich.markup import escape
-
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(_table(found, truth))
-    colour = "green" if found.status.ok else "red"
-    console.print(f"[{colour}]{escape(str(found.status))}[/]")
+    out = console(soft_wrap=True)
+    out.print(_table(found, truth))
+    out.print(str(found.status), style="green" if found.status.ok else "red")
     known = found.kept.get("intervals")
     told = (*known.sentences, *known.notes()) if known else ()
     hints = found.kept["diagnosis"].hints if "diagnosis" in found.kept else ()
     for sentence in (*told, *hints, *found.assumed(), *found.notes):
-        console.print(escape(sentence), style="dim")
-    console.print(escape(f"{found.seconds:.2g} s to fit, {found.compile_seconds:.2g} s to compile."), style="dim")
-    console.print(escape(f"Wrote {', '.join(files)}"))
+        out.print(sentence, style="dim")
+    out.print(f"{found.seconds:.2g} s to fit, {found.compile_seconds:.2g} s to compile.", style="dim")
+    out.print(f"Wrote {', '.join(files)}")
 
 
 def _table(found: "Fit", truth: Mapping[str, float] | None) -> Any:
-    from rich.markup import escape
     from rich.table import Table
 
     title = f"{found.model.name} by {found.method.title}"
@@ -186,5 +188,5 @@ def _table(found: "Fit", truth: Mapping[str, float] | None) -> Any:
         name = row["quantity"]
         between = [f"{row['lower']:.4g} to {row['upper']:.4g}" if row["lower"] == row["lower"] else ""] if known else []
         true = [f"{truth[name]:.4g}" if name in truth else ""] if truth else []
-        table.add_row(escape(name), f"{row['estimate']:.4g}", *between, *true, row["kind"])
+        table.add_row(name, f"{row['estimate']:.4g}", *between, *true, row["kind"])
     return table

@@ -4,6 +4,7 @@ Exit status: 0 done; 1 the fit (or the simulation) did not succeed; 2 bad input,
 """
 
 import importlib.metadata
+import io
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -15,6 +16,11 @@ from sdefit.errors import EquationError, InputError, SdefitError
 
 # What a wrong command line raises: the class that usage errors share, wherever this version of typer keeps it.
 _USAGE = typer.BadParameter.__mro__[2]
+
+_OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"  # how JAX's RuntimeError says that the memory does not suffice
+_SMALLER = (
+    "this needs more memory than there is; take fewer or shorter series, paths or refits, or a machine with more memory"
+)
 
 app = typer.Typer(
     help="Fit stochastic differential equations to noisy, irregular observations.",
@@ -37,11 +43,19 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns the exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that has no θ shows a question mark
     command = typer.main.get_command(app)
     try:
         status = command.main(args=list(arguments) or ["--help"], prog_name="sdefit", standalone_mode=False)
     except (SdefitError, *_usage()) as problem:
         return _explain(problem)
+    except (MemoryError, RuntimeError) as problem:
+        if isinstance(problem, RuntimeError) and _OUT_OF_MEMORY not in str(problem):
+            raise
+        print(f"sdefit: {_SMALLER}", file=sys.stderr)
+        return 1
     except (typer.Abort, KeyboardInterrupt):
         return 130
     return status if isinstance(status, int) else 0

@@ -89,7 +89,8 @@ def simulate(
     with jax.enable_x64(True):
         table = (t, known) if known else None
         outcome = _program(model, scheme, read_paths(paths), *arrays, read_noise(model, noise), key, table)
-        values, xs, ends = (np.asarray(one) for one in outcome)
+        # Waited for first: JAX ends the process where a result that there was no memory for is read at once.
+        values, xs, ends = (np.asarray(one) for one in jax.block_until_ready(outcome))
     _refuse_blow_up(ends, longest, single=paths is None)
     series = [Series(t, y, states=model.states, path=x, inputs=known) for y, x in zip(values, xs, strict=True)]
     return series[0] if paths is None else series
