@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 
 import sdefit.errors
+from sdefit import methods
 from sdefit.cli.app import run
+from sdefit.cli.cite import ENTRIES
 from sdefit.data import write_csv
 from sdefit.fitting import load
 from sdefit.methods import _driver
@@ -209,6 +212,25 @@ def test_lists(capsys):
     assert "moments" in json.loads(capsys.readouterr().out)["methods"]
     assert run(["models", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["lv"]["params"]["c"] == 4.0
+
+
+def test_cite_names_the_paper_of_every_method(capsys):
+    """Each method's own reference has the title and the year of the entries that are printed for it."""
+    assert list(ENTRIES) == list(methods.names())
+    for name in methods.names():
+        assert run(["cite", "--method", name]) == 0
+        printed = capsys.readouterr().out
+        assert printed.startswith("@software{sdefit")
+        for entry in ENTRIES[name]:
+            assert entry in printed
+            title, year = (re.search(rf"{word} *= {{(.*)}}", entry)[1] for word in ("title", "year"))
+            reference = methods.get(name).reference
+            assert title.replace("{", "").replace("}", "").lower() in reference.lower()
+            assert year in reference
+    assert run(["cite"]) == 0
+    printed = capsys.readouterr().out
+    assert all(entry in printed for entries in ENTRIES.values() for entry in entries)
+    assert "--method must be one of auto" in refusal(capsys, "cite", "--method", "magic")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["models", "--help"], ["fit", "--help"], ["cite"], []])
