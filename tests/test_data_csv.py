@@ -1,13 +1,14 @@
 """CSV files: what is read, what is written, and every refusal word for word."""
 
 import time as clock
+import typing
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdefit.data import Series, read_csv, write_csv
+from sdefit.data import Series, from_frame, read_csv, write_csv
 from sdefit.errors import DataError
 
 NAN = np.nan
@@ -363,3 +364,9 @@ def test_dates_written_as_whole_numbers(read):
     series = read("t,x\n20200131,1\n20200201,2\n20200203,3\n", time_unit="day")
     np.testing.assert_array_equal(series.times, [0, 1, 3])
     assert series.notes == ("Times such as 20200131 were read as dates, year month day.",)
+
+
+@pytest.mark.parametrize("reader", [read_csv, from_frame])
+def test_the_type_says_whether_one_series_comes_or_a_list(reader):
+    told = {o.__annotations__["group"]: o.__annotations__["return"] for o in typing.get_overloads(reader)}
+    assert told == {None: Series, str: list[Series]}

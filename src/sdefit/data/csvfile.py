@@ -5,6 +5,7 @@ import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 
@@ -14,6 +15,20 @@ from sdefit.data.tables import Table, to_series
 from sdefit.errors import DataError
 
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+@overload
+def read_csv(
+    path: str | os.PathLike[str], *, time: str | None = ..., states: Sequence[str] | None = ...,
+    group: None = ..., time_unit: str | None = ..., inputs: Sequence[str] = ...,
+) -> Series: ...  # fmt: skip
+
+
+@overload
+def read_csv(
+    path: str | os.PathLike[str], *, time: str | None = ..., states: Sequence[str] | None = ...,
+    group: str, time_unit: str | None = ..., inputs: Sequence[str] = ...,
+) -> list[Series]: ...  # fmt: skip
 
 
 def read_csv(

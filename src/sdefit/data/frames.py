@@ -1,7 +1,7 @@
 """pandas and polars data frames in, through narwhals."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -9,6 +9,20 @@ from sdefit.data.checks import Source, find_twins, show
 from sdefit.data.series import Series
 from sdefit.data.tables import Column, Table, to_series
 from sdefit.errors import DataError
+
+
+@overload
+def from_frame(
+    frame: Any, *, time: str | None = ..., states: Sequence[str] | None = ...,
+    group: None = ..., time_unit: str | None = ..., inputs: Sequence[str] = ...,
+) -> Series: ...  # fmt: skip
+
+
+@overload
+def from_frame(
+    frame: Any, *, time: str | None = ..., states: Sequence[str] | None = ...,
+    group: str, time_unit: str | None = ..., inputs: Sequence[str] = ...,
+) -> list[Series]: ...  # fmt: skip
 
 
 def from_frame(
