@@ -12,7 +12,7 @@ from sdefit.dynamics.equations import equations
 from sdefit.dynamics.parameters import fixed, positive
 from sdefit.dynamics.sde import Diffusion
 from sdefit.errors import DataError, FitError, InputError, ModelError
-from sdefit.fitting import fit, fit_each
+from sdefit.fitting import fit, fit_each, load
 from sdefit.methods import _driver
 from sdefit.methods.esgf import ESGF
 from sdefit.methods.moments import Moments
@@ -179,13 +179,23 @@ def test_only_a_combination_is_told():
     assert fit(equations("dx = a*b*x"), ou_series(1), QUICK, key=KEY).status.name == "not_told"
 
 
-def test_what_is_not_a_number_is_raised_from_one_fit_and_marked_among_many():
+def test_what_is_not_a_number_is_a_status_of_one_fit_as_of_many(tmp_path):
     """Between rows this drift grows by a factor of exp(400): no filter has a likelihood for it."""
     model = equations("dx = x - level")
     series = Series(np.arange(20) * 400.0, np.random.default_rng(0).normal(size=(20, 1)), ["x"])
+    settings = ESGF(starts=1, iterations=8)
+    found = fit(model, series, settings, key=KEY)
+    assert found.status.name == fit_each(model, [series], settings, key=KEY)[0].status.name == "not_finite"
     with pytest.raises(FitError, match="not a finite number. .*Rescale"):
-        fit(model, series, ESGF(starts=1, iterations=8), key=KEY)
-    assert fit_each(model, [series], ESGF(starts=1, iterations=8), key=KEY)[0].status.name == "not_finite"
+        fit(model, series, settings, key=KEY, throw=True)
+    # What there is of it is shown and stored, with the reason on top.
+    assert "Rescale the data" in str(found)
+    assert found.summary()["lower"].isna().all()
+    found.save(tmp_path / "fit.nc")
+    found.report(tmp_path / "report.html")
+    assert load(tmp_path / "fit.nc").status == found.status
+    with pytest.raises(InputError, match="intervals must come from a fit of finite numbers"):
+        found.intervals(key=KEY)
 
 
 def test_throw_turns_a_status_into_an_exception():

@@ -45,8 +45,7 @@ def fit(
     - `start`: start values by name, over those in the model. None are needed.
     - `throw`: raise `FitError` unless the fit succeeds; otherwise `Fit.status` says how it went.
 
-    **Raises** `DataError` or `ModelError`, before any compute, for what cannot be fitted, and `FitError` where all that
-    came out is not a number.
+    **Raises** `DataError` or `ModelError`, before any compute, for what cannot be fitted.
     """
     several, method, key = _series(model, series), _method(method), _key(key)
     values = _starts(model, start)
@@ -54,7 +53,7 @@ def fit(
     method.check(model, pool)
     run = _driver.estimate(model, method, pool, values, key)
     found = _reviewed(_package(model, several, method, key, run), values)
-    return _checked(found, throw or found.status == STATUS[Code.NOT_FINITE])
+    return _checked(found, throw)
 
 
 def fit_each(

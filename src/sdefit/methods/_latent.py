@@ -1,7 +1,6 @@
 """What MaRS and AReS begin with: the latent Gaussian process, the two roads to ż, and a warm start for θ."""
 
 import functools
-import math
 from collections.abc import Callable
 
 import equinox as eqx
@@ -18,6 +17,7 @@ from sdefit.errors import ModelError
 from sdefit.linalg import cholesky, diagonal, solve
 from sdefit.matching import means
 from sdefit.methods._base import Staged
+from sdefit.methods._settings import check_above_zero, check_choice, check_whole
 
 PathDrift = Callable[[Float[Array, "series times state"], Theta], Float[Array, "series times state"]]
 
@@ -38,20 +38,14 @@ class LatentSettings(Staged):
     jitter: eqx.AbstractVar[float]
 
 
-def check_settings(name: str, settings: LatentSettings, least: dict[str, int], above: tuple[str, ...] = ()) -> None:
+def check_settings(settings: LatentSettings, least: dict[str, int], *above: str) -> None:
     """Refuse, in one line, settings that are no whole number of at least so much, or no number above 0."""
-    gp.get_kernel(settings.kernel)
-    for word, lowest in least.items():
-        number = getattr(settings, word)
-        if not (isinstance(number, int) and not isinstance(number, bool) and number >= lowest):
-            raise ModelError(f"{name}: {word} must be a whole number of at least {lowest}, not {number!r}")
+    check_choice(settings, kernel=tuple(gp.KERNELS))
+    check_whole(settings, **least)
     if settings.samples % 2:
+        name = type(settings).__name__
         raise ModelError(f"{name}: samples must be even (half mirror the other half), not {settings.samples}")
-    for word in ("rate", "jitter", *above):
-        number = getattr(settings, word)
-        usable = isinstance(number, int | float) and 0 < number < math.inf
-        if not usable and not (number is None and word in ("rate", "clip")):
-            raise ModelError(f"{name}: {word} must be a number above 0, not {number!r}")
+    check_above_zero(settings, "jitter", *above, *(() if settings.rate is None else ("rate",)))
 
 
 def check_free(name: str, model: SDE) -> None:

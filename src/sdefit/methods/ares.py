@@ -27,6 +27,7 @@ from sdefit.methods._latent import (
     warm_start,
 )
 from sdefit.methods._refit import Begun, Matched, Matching
+from sdefit.methods._settings import check_flag, check_not_negative
 
 
 class AReS(Matching):
@@ -46,7 +47,7 @@ class AReS(Matching):
     - `batch`: draws in one batch; it divides `samples`.
     - `starts`: starting points of the search for θ at which means agree, in one batch.
     - `passes`: weak-form refits at least, after the game; 0 leaves the plain method of the
-      paper. More are made, up to four times as many, until θ rests.
+      paper. More are made until θ rests, at most `_refit._MORE` times as many.
     - `rate`: rate γ of the latent OU process per unit of the user's time; by default it follows the length of z.
     - `evidence_starts`: lengthscales from which the evidence is maximised.
     - `iterations`: the most steps of the search for the evidence's maximum.
@@ -92,13 +93,11 @@ class AReS(Matching):
     def __post_init__(self) -> None:
         least = {"samples": 4, "batch": 2, "starts": 1, "passes": 0, "evidence_starts": 1, "iterations": 1}
         least |= {"steps": 1, "critic_steps": 1, "restarts": 0}
-        check_settings("AReS", self, least, ("learning_rate", "critic_rate", "clip"))
+        check_settings(self, least, "learning_rate", "critic_rate", *(() if self.clip is None else ("clip",)))
         if self.batch % 2 or self.samples % self.batch:
             raise ModelError(f"AReS: batch must be even and divide samples ({self.samples}), not {self.batch}")
-        for word in ("penalty", "tolerance"):
-            number = getattr(self, word)
-            if not (isinstance(number, int | float) and 0 <= number < math.inf):
-                raise ModelError(f"AReS: {word} must be 0 or a number above it, not {number!r}")
+        check_not_negative(self, "penalty", "tolerance")
+        check_flag(self, "fresh")
 
     @classmethod
     def paper(cls, kernel: str = "rbf", steps: int = 5000) -> "AReS":

@@ -20,8 +20,10 @@ from sdefit.methods._base import Information, Stage, Staged
 from sdefit.methods._coordinates import Coordinates, Point, root
 from sdefit.methods._increments import Increments
 from sdefit.methods._likelihood import Likelihood, filter_pool, starts_from, step_counts, weak_priors
+from sdefit.methods._settings import check_choice, check_flag, check_not_negative, check_whole
 from sdefit.result import Code, Estimate
 
+NOISE = ("each", "same", "none")  # what the observation noise of the states may be
 _HALVING = 0.05  # change of the log-likelihood by halving all steps that asks for shorter ones
 _ROUNDS = 2  # of halving all steps
 _WIDENINGS = 4  # searches, each with a wider prior on θ than the one before, at most
@@ -63,14 +65,10 @@ class ESGF(Staged):
     reference: ClassVar[str] = "S. Särkkä and A. Solin (2019), Applied Stochastic Differential Equations, Cambridge."
 
     def __post_init__(self) -> None:
-        for word, given, known in (("rule", self.rule, tuple(RULES)), ("noise", self.noise, ("each", "same", "none"))):
-            if given not in known:
-                raise ModelError(f"ESGF: {word} must be one of {', '.join(known)}, not {given!r}")
-        for word, number in (("starts", self.starts), ("iterations", self.iterations)):
-            if not (isinstance(number, int) and number >= 1):
-                raise ModelError(f"ESGF: {word} must be a whole number of at least 1, not {number!r}")
-        if not self.boundary >= 0:
-            raise ModelError(f"ESGF: boundary must be 0 or more, not {self.boundary!r}")
+        check_choice(self, rule=tuple(RULES), noise=NOISE)
+        check_whole(self, starts=1, iterations=1)
+        check_not_negative(self, "boundary")
+        check_flag(self, "weak")
 
     def check(self, model: SDE, pool: Pool) -> None:
         """Refuse a model that leaves nothing random."""

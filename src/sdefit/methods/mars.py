@@ -40,7 +40,7 @@ class MaRS(Matching):
     - `samples`: draws of ż, half of them mirror images of the other half.
     - `starts`: starting points of the search for θ, in one batch.
     - `passes`: weak-form refits at least, after matching; 0 leaves the plain method of the
-      paper. More are made, up to four times as many, until θ rests.
+      paper. More are made until θ rests, at most `_refit._MORE` times as many.
     - `rate`: rate γ of the latent OU process per unit of the user's time; by default it follows the length of z.
     - `evidence_starts`: lengthscales from which the evidence is maximised.
     - `iterations`: the most steps of each search.
@@ -69,7 +69,7 @@ class MaRS(Matching):
 
     def __post_init__(self) -> None:
         least = {"samples": 4, "starts": 1, "passes": 0, "evidence_starts": 1, "iterations": 1, "adam_steps": 0}
-        check_settings("MaRS", self, least, ("learning_rate",))
+        check_settings(self, least, "learning_rate")
 
     @classmethod
     def paper(cls, kernel: str = "rbf", adam_steps: int = 2000) -> "MaRS":

@@ -1,0 +1,53 @@
+"""What the settings of a method may be, checked when it is made: each refusal is one line that names the setting."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from sdefit.errors import ModelError
+
+
+def check_whole(method: Any, **least: int) -> None:
+    """Refuse a setting that is not a whole number of at least so much; True is no number."""
+    for word, lowest in least.items():
+        number = getattr(method, word)
+        if not (isinstance(number, int) and not isinstance(number, bool) and number >= lowest):
+            raise _refusal(method, word, f"a whole number of at least {lowest}")
+
+
+def check_above_zero(method: Any, *words: str) -> None:
+    """Refuse a setting that is not a finite number above 0."""
+    for word in words:
+        if not (is_finite(number := getattr(method, word)) and number > 0):
+            raise _refusal(method, word, "a number above 0")
+
+
+def check_not_negative(method: Any, *words: str) -> None:
+    """Refuse a setting that is not a finite number, 0 or above."""
+    for word in words:
+        if not (is_finite(number := getattr(method, word)) and number >= 0):
+            raise _refusal(method, word, "0 or a number above it")
+
+
+def check_choice(method: Any, **known: Sequence[str]) -> None:
+    """Refuse a setting that is none of a few words."""
+    for word, choices in known.items():
+        given = getattr(method, word)
+        if not (isinstance(given, str) and given in choices):
+            raise _refusal(method, word, f"one of {', '.join(choices)}")
+
+
+def check_flag(method: Any, *words: str) -> None:
+    """Refuse a setting that is neither True nor False."""
+    for word in words:
+        if not isinstance(getattr(method, word), bool):
+            raise _refusal(method, word, "True or False")
+
+
+def is_finite(number: Any) -> bool:
+    """Whether a setting is a finite number; True and False are none."""
+    return isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number)
+
+
+def _refusal(method: Any, word: str, wanted: str) -> ModelError:
+    return ModelError(f"{type(method).__name__}: {word} must be {wanted}, not {getattr(method, word)!r}")
