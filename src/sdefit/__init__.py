@@ -1,9 +1,9 @@
 """Fit stochastic differential equations to noisy, irregular observations.
 
-    import jax, sdefit as sf
+    import sdefit as sf
     model = sf.equations("dx = rate*(level - x)")
     series = sf.read_csv("obs.csv", time="t", states=["x"])
-    fit = sf.fit(model, series, key=jax.random.key(0))
+    fit = sf.fit(model, series)
 
 Names are imported when they are first used, so that `import sdefit` and `sdefit --help` cost nothing.
 """
