@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sdefit.cli._words import in_shell
 from sdefit.errors import FileError, InputError, ModelError
 
 if TYPE_CHECKING:
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 LARGEST_SEED = 2**32 - 1
 
 
-def read_model(text: str) -> "SDE":
-    """The model of a TOML file, or the built-in of that name."""
+def read_model(text: str | None, written: str | None = None) -> "SDE":
+    """The model of a TOML file, the built-in of that name, or that of equations `written` on the command line."""
+    if text is None or written is not None:
+        return _written(text, written)
     from sdefit.dynamics import systems
     from sdefit.dynamics.model_file import read_model
 
@@ -32,6 +35,51 @@ def read_model(text: str) -> "SDE":
     except ModelError:
         names = ", ".join(systems.setups())
         raise ModelError(f"--model must be a TOML file or one of {names}, not {text!r}") from None
+
+
+def _written(text: str | None, written: str | None) -> "SDE":
+    if written is None or text is not None:
+        both = "neither" if written is None else "both"
+        raise ModelError(f"one of --model and --equations must be given, but {both} came")
+    from sdefit.dynamics.equations import equations
+
+    return equations(written.replace(";", "\n"))
+
+
+def pairs(flag: str, given: Sequence[str]) -> dict[str, str]:
+    """The texts by name of an option that is given as NAME=VALUE, once for each name."""
+    found: dict[str, str] = {}
+    for one in given:
+        name, equal, text = (part.strip() for part in one.partition("="))
+        if not (name and equal and text):
+            raise InputError(f"{flag} must be NAME=VALUE, such as starts=8, not {one!r}")
+        if name in found:
+            raise InputError(f"{flag} must give each name once, but {name!r} came twice; keep one of them")
+        found[name] = text
+    return found
+
+
+def fit_path(run: Path) -> Path:
+    """The file of the fit in a folder that `sdefit fit` wrote, or that file itself."""
+    path = run / "fit.nc" if run.is_dir() else run
+    if not path.exists():
+        raise FileError(f"RUN must be a folder with fit.nc in it, or such a file, but {path} does not exist")
+    return path
+
+
+def read_times(flag: str, text: str) -> list[Any]:
+    """Times divided by commas: numbers, or ISO dates as text."""
+    cells = [cell.strip() for cell in text.split(",") if cell.strip()]
+    try:
+        return [float(cell) for cell in cells]
+    except ValueError:
+        pass
+    from sdefit.data.clock import parse_date
+
+    for cell in cells:
+        if parse_date(cell) is None:
+            raise InputError(f"{flag} must be numbers, or ISO dates such as 2020-01-31, not {cell!r}")
+    return list(cells)
 
 
 def compile_quickly() -> None:
@@ -112,14 +160,12 @@ def write_run(found: "Fit", out: Path, truth: Mapping[str, Any] | None = None) -
     return [str(path) for path in paths]
 
 
-def ask_intervals(found: "Fit", draws: int, seed: int) -> None:
+def ask_intervals(found: "Fit", draws: int, level: float = 0.9) -> None:
     """Have a fit of finite numbers keep intervals: calibrated ones and a diagnosis, or standard errors alone."""
-    import jax
-
     if not draws or found.status.name in ("not_finite", "drift_not_finite"):
-        found.keep_errors()
+        found.keep_errors(level)
         return
-    found.intervals(draws=draws, key=jax.random.fold_in(jax.random.key(seed), 1))
+    found.intervals(level, draws)
     found.diagnose()
 
 
@@ -162,12 +208,12 @@ def print_fit(found: "Fit", files: Sequence[str], truth: Mapping[str, float] | N
     """A fit for people: a table, how it went, what was assumed, what was written."""
     out = console(soft_wrap=True)
     out.print(_table(found, truth))
-    out.print(str(found.status), style="green" if found.status.ok else "red")
+    out.print(in_shell(str(found.status)), style="green" if found.status.ok else "red")
     known = found.kept.get("intervals")
     told = (*known.sentences, *known.notes()) if known else ()
     hints = found.kept["diagnosis"].hints if "diagnosis" in found.kept else ()
     for sentence in (*told, *hints, *found.assumed(), *found.notes):
-        out.print(sentence, style="dim")
+        out.print(in_shell(sentence), style="dim")
     out.print(f"{found.seconds:.2g} s to fit, {found.compile_seconds:.2g} s to compile.", style="dim")
     out.print(f"Wrote {', '.join(files)}")
 

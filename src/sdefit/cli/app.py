@@ -11,7 +11,22 @@ from typing import Annotated
 
 import typer
 
-from sdefit.cli import cite, compare, demo, fit, methods, models, report, reproduce, simulate
+from sdefit.cli import (
+    cite,
+    compare,
+    demo,
+    diagnose,
+    fit,
+    forecast,
+    methods,
+    models,
+    plot,
+    report,
+    reproduce,
+    simulate,
+)
+from sdefit.cli._command import Once
+from sdefit.cli._words import in_shell
 from sdefit.errors import EquationError, InputError, SdefitError
 
 # What a wrong command line raises: the class that usage errors share, wherever this version of typer keeps it.
@@ -24,12 +39,11 @@ _SMALLER = (
 
 app = typer.Typer(
     help="Fit stochastic differential equations to noisy, irregular observations.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _module in (demo, simulate, fit, compare, reproduce, report, models, methods, cite):
-    app.command(_module.__name__.rpartition(".")[2])(_module.command)
+for _module in (demo, simulate, fit, diagnose, forecast, plot, report, compare, reproduce, models, methods, cite):
+    app.command(_module.__name__.rpartition(".")[2], cls=Once)(_module.command)
 
 
 @app.callback(invoke_without_command=True)
@@ -68,6 +82,7 @@ def _usage() -> tuple[type[Exception], ...]:
 def _explain(problem: Exception) -> int:
     message = problem.format_message() if hasattr(problem, "format_message") else str(problem)  # pyright: ignore[reportAttributeAccessIssue]
     # Only an equation needs more lines than one: its own, and the caret below it.
+    message = in_shell(message)
     message = message if isinstance(problem, EquationError) else " ".join(message.split())
     print(f"sdefit: {message}", file=sys.stderr)
     known = isinstance(problem, SdefitError)

@@ -125,6 +125,12 @@ def count(dates: np.ndarray, origin: np.datetime64, unit: str) -> np.ndarray:
     return (dates - origin) / np.timedelta64(1, "s") / SECONDS[unit]
 
 
+def dates_at(times: np.ndarray, origin: str, unit: str) -> list[str]:
+    """Numbers of units since the origin as ISO dates, to the second."""
+    seconds = np.round(np.asarray(times) * SECONDS[unit]).astype("timedelta64[s]")
+    return [iso(date) for date in _read_origin(origin).astype("datetime64[s]") + seconds]
+
+
 def first_date(dates: np.ndarray) -> np.datetime64:
     """The earliest of the dates that are there."""
     there = dates[~np.isnat(dates)]

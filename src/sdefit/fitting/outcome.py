@@ -210,12 +210,12 @@ class Fit:
         if self.status.name in ("not_finite", "drift_not_finite"):
             raise InputError(f"{what} must come from a fit of finite numbers, but this one is {self.status.name}")
 
-    def keep_errors(self) -> None:
+    def keep_errors(self, level: float = 0.9) -> None:
         """Keep intervals from standard errors, where the method has them and no others were asked for."""
         if "intervals" not in self.kept and type(self.method).information is not Method.information:
             # A fit read from a file may lack its drift: its table is then shown without intervals.
             with contextlib.suppress(InputError):
-                self.intervals(draws=0)
+                self.intervals(level, draws=0)
 
     def table(self) -> list[dict[str, Any]]:
         """The rows of `summary` as plain mappings."""
