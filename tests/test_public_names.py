@@ -10,10 +10,11 @@ import sdefit
 NAMES = {
     # models
     "SDE", "equations", "read_model", "write_model", "systems", "simulate", "real", "positive", "interval", "fixed",
+    "Parameter",
     # data
     "Series", "read_csv", "write_csv", "from_frame",
     # fits
-    "fit", "fit_each", "load", "Fit", "States", "Status",
+    "fit", "fit_each", "load", "Fit", "States", "Status", "Intervals", "Profile", "Forecast", "Diagnosis",
     # methods
     "AReS", "Auto", "ESGF", "MaRS", "Moments", "NPSDE", "VGPA",
     # errors
@@ -23,6 +24,7 @@ NAMES = {
 
 def test_exported_names_are_pinned() -> None:
     assert set(sdefit.__all__) == NAMES
+    assert set(dir(sdefit)) == NAMES
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))

@@ -1,9 +1,9 @@
 """Fit stochastic differential equations to noisy, irregular observations.
 
-    import jax, sdefit as sf
+    import sdefit as sf
     model = sf.equations("dx = rate*(level - x)")
     series = sf.read_csv("obs.csv", time="t", states=["x"])
-    fit = sf.fit(model, series, key=jax.random.key(0))
+    fit = sf.fit(model, series)
 
 Names are imported when they are first used, so that `import sdefit` and `sdefit --help` cost nothing.
 """
@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from sdefit.data import from_frame as from_frame
     from sdefit.data import read_csv as read_csv
     from sdefit.data import write_csv as write_csv
+    from sdefit.diagnosis import Diagnosis as Diagnosis
     from sdefit.dynamics import systems as systems
     from sdefit.dynamics.equations import equations as equations
     from sdefit.dynamics.model_file import read_model as read_model
     from sdefit.dynamics.model_file import write_model as write_model
+    from sdefit.dynamics.parameters import Parameter as Parameter
     from sdefit.dynamics.parameters import fixed as fixed
     from sdefit.dynamics.parameters import interval as interval
     from sdefit.dynamics.parameters import positive as positive
@@ -47,12 +49,16 @@ if TYPE_CHECKING:
     from sdefit.methods.npsde import NPSDE as NPSDE
     from sdefit.methods.vgpa import VGPA as VGPA
     from sdefit.result import Status as Status
+    from sdefit.uncertainty import Forecast as Forecast
+    from sdefit.uncertainty import Intervals as Intervals
+    from sdefit.uncertainty import Profile as Profile
 
 _HOMES = {
     "sdefit.data": ("Series", "from_frame", "read_csv", "write_csv"),
+    "sdefit.diagnosis": ("Diagnosis",),
     "sdefit.dynamics.equations": ("equations",),
     "sdefit.dynamics.model_file": ("read_model", "write_model"),
-    "sdefit.dynamics.parameters": ("fixed", "interval", "positive", "real"),
+    "sdefit.dynamics.parameters": ("Parameter", "fixed", "interval", "positive", "real"),
     "sdefit.dynamics.sde": ("SDE",),
     "sdefit.dynamics.simulate": ("simulate",),
     "sdefit.errors": (
@@ -74,6 +80,7 @@ _HOMES = {
     "sdefit.methods.npsde": ("NPSDE",),
     "sdefit.methods.vgpa": ("VGPA",),
     "sdefit.result": ("Status",),
+    "sdefit.uncertainty": ("Forecast", "Intervals", "Profile"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -85,14 +92,19 @@ __all__ = [
     "AReS",
     "Auto",
     "DataError",
+    "Diagnosis",
     "EquationError",
     "FileError",
     "Fit",
     "FitError",
+    "Forecast",
     "InputError",
+    "Intervals",
     "MaRS",
     "ModelError",
     "Moments",
+    "Parameter",
+    "Profile",
     "SdefitError",
     "Series",
     "SimulationError",
@@ -129,4 +141,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

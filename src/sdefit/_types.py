@@ -7,9 +7,11 @@ single series, after `series` and `samples` where those are present.
 from collections.abc import Mapping
 from typing import TypeAlias
 
+import jax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 Key: TypeAlias = PRNGKeyArray
+Seed: TypeAlias = int | jax.Array  # what a user gives as `key`; `dynamics.arguments.as_key` makes a `Key` of it
 Scalar: TypeAlias = Float[Array, ""]
 Times: TypeAlias = Float[Array, "times"]
 Theta: TypeAlias = Float[Array, "params"]
@@ -24,6 +26,7 @@ __all__ = [
     "Key",
     "Path",
     "Scalar",
+    "Seed",
     "Theta",
     "Times",
     "Trace",

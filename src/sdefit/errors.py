@@ -7,7 +7,7 @@
     │   │   └── EquationError            text that is not an equation we read; shows the place
     │   └── FileError                    a stored result that cannot be read or written
     ├── SimulationError                  a simulated path left the finite numbers
-    └── FitError                         a fit is not a number, or did not succeed and `throw=True` was asked for
+    └── FitError                         a fit did not succeed, and `throw=True` was asked for
 
 Every message is one line: what it must be, what came, what to do. `EquationError` adds the line of
 text with a caret below the place. The command line prints the message and exits with status 2, or 1 for the
@@ -44,4 +44,4 @@ class SimulationError(SdefitError):
 
 
 class FitError(SdefitError):
-    """A fit that is not a number, or that did not succeed where the caller asked for an exception."""
+    """A fit that did not succeed, where the caller asked for an exception."""

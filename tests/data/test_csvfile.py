@@ -1,13 +1,14 @@
 """CSV files: what is read, what is written, and every refusal word for word."""
 
 import time as clock
+import typing
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdefit.data import Series, read_csv, write_csv
+from sdefit.data import Series, from_frame, read_csv, write_csv
 from sdefit.errors import DataError
 
 NAN = np.nan
@@ -347,3 +348,25 @@ def test_any_bytes_give_a_series_or_one_line(tmp_path_factory, content):
     except DataError as error:
         message = str(error)
     assert isinstance(series, Series) or len(message.splitlines()) == 1
+
+
+def test_tens_of_thousands_of_columns_are_read_in_seconds(read):
+    count, rows = 60_000, 3
+    names = ",".join(f"c{i}" for i in range(count))
+    body = "".join(f"{t}{',1.5' * count}\n" for t in range(rows))
+    begin = clock.perf_counter()
+    series = read(f"t,{names}\n{body}")
+    assert series.values.shape == (rows, count)
+    assert clock.perf_counter() - begin < 10  # half a second; where each name met all before it, half a minute
+
+
+def test_dates_written_as_whole_numbers(read):
+    series = read("t,x\n20200131,1\n20200201,2\n20200203,3\n", time_unit="day")
+    np.testing.assert_array_equal(series.times, [0, 1, 3])
+    assert series.notes == ("Times such as 20200131 were read as dates, year month day.",)
+
+
+@pytest.mark.parametrize("reader", [read_csv, from_frame])
+def test_the_type_says_whether_one_series_comes_or_a_list(reader):
+    told = {o.__annotations__["group"]: o.__annotations__["return"] for o in typing.get_overloads(reader)}
+    assert told == {None: Series, str: list[Series]}

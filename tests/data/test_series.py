@@ -139,6 +139,48 @@ def test_an_origin_outside_the_common_era_reads_back(year):
     assert dataclasses.replace(series) == series
 
 
+@pytest.mark.parametrize(
+    ("dates", "origin"),
+    [
+        (["0001-01-01T00:00+05:00", "0001-01-02T00:00+05:00", "0001-01-03T00:00+05:00"], "0000-12-31T19:00"),
+        (["9999-12-29T19:00-05:00", "9999-12-30T19:00-05:00", "9999-12-31T19:00-05:00"], "9999-12-30"),
+    ],
+)
+def test_a_time_zone_may_lead_out_of_the_years_of_the_calendar(dates, origin):
+    series = Series(dates, [1, 2, 3], time_unit="day")
+    np.testing.assert_array_equal(series.times, [0, 1, 2])
+    assert series.origin == origin
+    assert Series([0, 1, 2], [1, 2, 3], time_unit="day", origin=dates[0]).origin == origin
+
+
+@pytest.mark.parametrize("dates", [[20200131, 20200201, 20210201], np.array([20200131.0, 20200201.0, 20210201.0])])
+def test_dates_written_as_whole_numbers_are_dates_and_a_note_says_so(dates):
+    series = Series(dates, [1, 2, 3], time_unit="day")
+    np.testing.assert_array_equal(series.times, [0, 1, 367])
+    assert (series.origin, series.notes) == (
+        "2020-01-31",
+        ("Times such as 20200131 were read as dates, year month day.",),
+    )
+    assert dataclasses.replace(series) == series
+
+
+def test_whole_numbers_without_a_unit_stay_numbers_and_a_note_says_so():
+    series = Series([20200131, 20200201, 20210201], [1, 2, 3])
+    np.testing.assert_array_equal(series.times, [20200131, 20200201, 20210201])
+    assert series.notes == (
+        "Times such as 20200131 were read as plain numbers; if they are dates, year month day, give time_unit, such as"
+        " 'day'.",
+    )
+    assert dataclasses.replace(series) == series
+
+
+@pytest.mark.parametrize("times", [[20200131, 20200132, 20200133], [20200131, 20200201.5, 20200203], [19, 20, 21]])
+def test_numbers_that_are_no_dates_stay_numbers(times):
+    series = Series(times, [1, 2, 3], time_unit="day")
+    np.testing.assert_array_equal(series.times, times)
+    assert (series.origin, series.notes) == (None, ())
+
+
 def test_any_word_is_a_unit_for_plain_numbers():
     assert Series([0, 1, 2], [1, 2, 3], time_unit="kyr").time_unit == "kyr"
 

@@ -1,4 +1,6 @@
 import dataclasses
+import importlib
+import pydoc
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +14,7 @@ from sdefit.dynamics.equations import equations
 from sdefit.dynamics.parameters import fixed, positive
 from sdefit.dynamics.sde import Diffusion
 from sdefit.errors import DataError, FitError, InputError, ModelError
-from sdefit.fitting import fit, fit_each
+from sdefit.fitting import fit, fit_each, load
 from sdefit.methods import _driver
 from sdefit.methods.esgf import ESGF
 from sdefit.methods.moments import Moments
@@ -179,13 +181,23 @@ def test_only_a_combination_is_told():
     assert fit(equations("dx = a*b*x"), ou_series(1), QUICK, key=KEY).status.name == "not_told"
 
 
-def test_what_is_not_a_number_is_raised_from_one_fit_and_marked_among_many():
+def test_what_is_not_a_number_is_a_status_of_one_fit_as_of_many(tmp_path):
     """Between rows this drift grows by a factor of exp(400): no filter has a likelihood for it."""
     model = equations("dx = x - level")
     series = Series(np.arange(20) * 400.0, np.random.default_rng(0).normal(size=(20, 1)), ["x"])
+    settings = ESGF(starts=1, iterations=8)
+    found = fit(model, series, settings, key=KEY)
+    assert found.status.name == fit_each(model, [series], settings, key=KEY)[0].status.name == "not_finite"
     with pytest.raises(FitError, match="not a finite number. .*Rescale"):
-        fit(model, series, ESGF(starts=1, iterations=8), key=KEY)
-    assert fit_each(model, [series], ESGF(starts=1, iterations=8), key=KEY)[0].status.name == "not_finite"
+        fit(model, series, settings, key=KEY, throw=True)
+    # What there is of it is shown and stored, with the reason on top.
+    assert "Rescale the data" in str(found)
+    assert found.summary()["lower"].isna().all()
+    found.save(tmp_path / "fit.nc")
+    found.report(tmp_path / "report.html")
+    assert load(tmp_path / "fit.nc").status == found.status
+    with pytest.raises(InputError, match="intervals must come from a fit of finite numbers"):
+        found.intervals(key=KEY)
 
 
 def test_throw_turns_a_status_into_an_exception():
@@ -262,8 +274,14 @@ def test_dates_are_asked_for_as_dates():
         ({"series": [[1.0, 2.0]]}, DataError, "series must be sf.Series, but number 1 is list; use sf.Series(...)"),
         ({"series": np.ones(3)}, DataError, "series must be sf.Series, but number 1 is ndarray; use sf.Series(...)"),
         ({"method": Moments}, ModelError, "write Moments()"),
-        ({"method": "moments"}, ModelError, "method must be the settings of one, such as sf.Moments(), not 'moments'"),
-        ({"key": 3}, InputError, "key must be one JAX random key, not 3; write key=jax.random.key(0)"),
+        (
+            {"method": "magic"},
+            ModelError,
+            "method must be one of auto, mars, ares, esgf, vgpa, npsde, moments, not 'magic'",
+        ),
+        ({"method": 1}, ModelError, "method must be a name or the settings of one, such as sf.Moments(), not 1"),
+        ({"time": "t"}, DataError, "time must go with a data frame, but series is Series; leave it out"),
+        ({"key": None}, InputError, "key must be a whole number or one JAX random key, not None; write key=0"),
         ({"start": [1.0]}, ModelError, "start must map parameter names to numbers, not [1.0]"),
         ({"start": {"rate": -1.0}}, ModelError, "start of 'rate' must lie inside (0.0, inf), not -1.0"),
         ({"start": {"rate": "fast"}}, ModelError, "start of 'rate' must be a number, not 'fast'"),
@@ -301,3 +319,60 @@ def test_no_method_is_the_default_one():
     pool = standardise([ou_series(1)])
     assert pool.times.shape == (1, 20)
     assert methods.get(methods.DEFAULT)().name == methods.DEFAULT
+
+
+def test_a_key_is_a_number_or_a_key_and_is_kept():
+    series = ou_series(1)
+    found = fit(relaxing(), series, QUICK, key=3)
+    assert equal_bits(found, fit(relaxing(), series, QUICK, key=jax.random.key(3)))
+    assert found.key == jax.random.key(3)
+    by_default = fit(relaxing(), series, QUICK)
+    assert jax.random.key_data(by_default.key).tolist() == jax.random.key_data(jax.random.key(0)).tolist()
+    each = fit_each(relaxing(), [series, series], QUICK)
+    assert (
+        jax.random.key_data(each[1].key).tolist()
+        == jax.random.key_data(jax.random.fold_in(jax.random.key(0), 1)).tolist()
+    )
+
+
+def test_what_is_asked_of_a_fit_draws_by_keys_of_its_own_unless_told():
+    found = fit(relaxing(), ou_series(1), ESGF(starts=1), key=3)
+    times = [found.series[0].times[-1] + 1.0]
+    ahead = found.forecast(times, draws=5)
+    np.testing.assert_array_equal(
+        ahead.states, found.forecast(times, draws=5, key=jax.random.fold_in(found.key, 2)).states
+    )
+    assert not np.array_equal(ahead.states, found.forecast(times, draws=5, key=3).states)
+
+
+def test_a_method_goes_by_its_name():
+    series = ou_series(1)
+    assert fit(relaxing(), series, "moments").method == Moments()
+    assert fit_each(relaxing(), [series], "moments")[0].method == Moments()
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_frame_goes_where_a_series_does(library):
+    columns = importlib.import_module(library)
+    one, other = ou_series(1), ou_series(2)
+    frame = columns.DataFrame({"when": one.times, "note": ["-"] * len(one), "x": one.values[:, 0]})
+    assert equal_bits(fit(relaxing(), frame, QUICK, time="when"), fit(relaxing(), one, QUICK))
+    both = columns.DataFrame(
+        {
+            "t": [*one.times, *other.times],
+            "x": [*one.values[:, 0], *other.values[:, 0]],
+            "who": ["a"] * len(one) + ["b"] * len(other),
+        }
+    )
+    pooled = fit(relaxing(), both, QUICK, group="who")
+    assert [series.name for series in pooled.series] == ["a", "b"]
+    assert pooled.params == fit(relaxing(), [one, other], QUICK).params
+    assert len(fit_each(relaxing(), both, QUICK, group="who")) == 2
+    with pytest.raises(DataError, match="there is no column 'x'"):
+        fit(relaxing(), columns.DataFrame({"t": one.times, "y": one.values[:, 0]}), QUICK)
+
+
+def test_help_shows_an_example_and_types_that_can_be_read():
+    shown = pydoc.plain(pydoc.render_doc(fit))
+    assert "key: int | jax.Array = 0" in shown
+    assert 'fit = sf.fit(model, sf.read_csv("obs.csv"))' in shown

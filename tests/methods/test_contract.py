@@ -200,8 +200,8 @@ def test_three_observations(name):
 
 def test_bad_input_gets_its_message(name):
     method, series = quick(name), ou_series(1)
-    with pytest.raises(InputError, match="key must be one JAX random key, not 0"):
-        fit(relaxing(), series, method, key=0)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match="key must be a whole number or one JAX random key, not 0.5"):
+        fit(relaxing(), series, method, key=0.5)  # pyright: ignore[reportArgumentType]
     with pytest.raises(DataError, match="model's states x, but has y"):
         fit(relaxing(), type(series)(series.times, series.values, ["y"]), method, key=KEY)
     with pytest.raises(ModelError, match="start must name free parameters"):

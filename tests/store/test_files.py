@@ -22,7 +22,7 @@ from sdefit.errors import FileError, SdefitError
 from sdefit.files import csv_bytes, inside, original_text, put, put_once, safe_text
 from sdefit.store import Record, Results
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 # Faults

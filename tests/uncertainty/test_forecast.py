@@ -76,8 +76,8 @@ def test_refusals(found, whole, ahead):
         found.forecast([1.0], key=KEY)
     with pytest.raises(InputError, match="draws must be a whole number of at least 2, not 1"):
         found.forecast([20.0], draws=1, key=KEY)
-    with pytest.raises(InputError, match="key must be one JAX random key"):
-        found.forecast([20.0], key=3)
+    with pytest.raises(InputError, match="key must be a whole number or one JAX random key"):
+        found.forecast([20.0], key=0.3)
     with pytest.raises(DataError, match="series must be a number from 0 to 0, not 1"):
         found.forecast([20.0], key=KEY, series=1)
     with pytest.raises(DataError, match="at the forecast's own times"):

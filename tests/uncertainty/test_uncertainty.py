@@ -415,8 +415,6 @@ def test_a_parameter_of_zero_has_the_size_of_what_it_does():
 
 
 def test_refusals(found):
-    with pytest.raises(InputError, match="intervals need key="):
-        found.intervals()
     with pytest.raises(InputError, match="level must lie between 0 and 1, not 90"):
         found.intervals(level=90, key=KEY)
     with pytest.raises(InputError, match="draws must be 0 .* at least 40, not 10"):

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sdefit.cli._words import in_shell
 from sdefit.errors import FileError, InputError, ModelError
 from sdefit.files import csv_bytes, put
 
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 LARGEST_SEED = 2**32 - 1
 
 
-def read_model(text: str) -> "SDE":
-    """The model of a TOML file, or the built-in of that name."""
+def read_model(text: str | None, written: str | None = None) -> "SDE":
+    """The model of a TOML file, the built-in of that name, or that of equations `written` on the command line."""
+    if text is None or written is not None:
+        return _written(text, written)
     from sdefit.dynamics import systems
     from sdefit.dynamics.model_file import read_model
 
@@ -33,6 +36,51 @@ def read_model(text: str) -> "SDE":
     except ModelError:
         names = ", ".join(systems.setups())
         raise ModelError(f"--model must be a TOML file or one of {names}, not {text!r}") from None
+
+
+def _written(text: str | None, written: str | None) -> "SDE":
+    if written is None or text is not None:
+        both = "neither" if written is None else "both"
+        raise ModelError(f"one of --model and --equations must be given, but {both} came")
+    from sdefit.dynamics.equations import equations
+
+    return equations(written.replace(";", "\n"))
+
+
+def pairs(flag: str, given: Sequence[str]) -> dict[str, str]:
+    """The texts by name of an option that is given as NAME=VALUE, once for each name."""
+    found: dict[str, str] = {}
+    for one in given:
+        name, equal, text = (part.strip() for part in one.partition("="))
+        if not (name and equal and text):
+            raise InputError(f"{flag} must be NAME=VALUE, such as starts=8, not {one!r}")
+        if name in found:
+            raise InputError(f"{flag} must give each name once, but {name!r} came twice; keep one of them")
+        found[name] = text
+    return found
+
+
+def fit_path(run: Path) -> Path:
+    """The file of the fit in a folder that `sdefit fit` wrote, or that file itself."""
+    path = run / "fit.nc" if run.is_dir() else run
+    if not path.exists():
+        raise FileError(f"RUN must be a folder with fit.nc in it, or such a file, but {path} does not exist")
+    return path
+
+
+def read_times(flag: str, text: str) -> list[Any]:
+    """Times divided by commas: numbers, or ISO dates as text."""
+    cells = [cell.strip() for cell in text.split(",") if cell.strip()]
+    try:
+        return [float(cell) for cell in cells]
+    except ValueError:
+        pass
+    from sdefit.data.clock import parse_date
+
+    for cell in cells:
+        if parse_date(cell) is None:
+            raise InputError(f"{flag} must be numbers, or ISO dates such as 2020-01-31, not {cell!r}")
+    return list(cells)
 
 
 def compile_quickly() -> None:
@@ -51,8 +99,8 @@ def keep_programs() -> None:
     """Keep compiled programs in the user's cache folder, so that the next process need not make them."""
     from sdefit.methods import _driver
 
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sdefit"
-    with contextlib.suppress(OSError):  # no cache is slower, not wrong
+    with contextlib.suppress(OSError, RuntimeError):  # no cache, or no home for it, is slower, not wrong
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sdefit"
         base.mkdir(parents=True, exist_ok=True)
         if os.access(base, os.W_OK):
             _driver.PROGRAMS.folder = base / "programs"
@@ -71,15 +119,22 @@ def prepare_beside_fits() -> None:
     _driver.PROGRAMS.follow = follow
 
 
+def console(**options: Any) -> Any:
+    """Where people read: what comes from data or a model is printed as it stands, never read as markup or emoji."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False, **options)
+
+
 @contextlib.contextmanager
 def waiting(words: str) -> Iterator[None]:
     """A spinner while work runs, on a terminal only."""
     if not sys.stderr.isatty():
         yield
         return
-    from rich.console import Console
+    from rich.text import Text
 
-    with Console(stderr=True).status(words):
+    with console(stderr=True).status(Text(words)):
         yield
 
 
@@ -114,14 +169,12 @@ def tell_odd_rows(results: "Results") -> None:
             print(f"sdefit: {results.folder / 'rows' / name} {word}", file=sys.stderr)
 
 
-def ask_intervals(found: "Fit", draws: int, seed: int) -> None:
+def ask_intervals(found: "Fit", draws: int, level: float = 0.9) -> None:
     """Have a fit of finite numbers keep intervals: calibrated ones and a diagnosis, or standard errors alone."""
-    import jax
-
     if not draws or found.status.name in ("not_finite", "drift_not_finite"):
-        found.keep_errors()
+        found.keep_errors(level)
         return
-    found.intervals(draws=draws, key=jax.random.fold_in(jax.random.key(seed), 1))
+    found.intervals(level, draws)
     found.diagnose()
 
 
@@ -129,7 +182,7 @@ def print_json(facts: Mapping[str, Any]) -> None:
     """One JSON object on one line; numbers that JSON cannot hold become null."""
     from sdefit.store import plain
 
-    print(json.dumps(_finite(plain(facts)), ensure_ascii=False))
+    print(json.dumps(_finite(plain(facts))))  # in ASCII: the same to a machine, whatever stdout can encode
 
 
 def _finite(value: Any) -> Any:
@@ -162,24 +215,19 @@ def fit_facts(found: "Fit", files: Sequence[str]) -> dict[str, Any]:
 
 def print_fit(found: "Fit", files: Sequence[str], truth: Mapping[str, float] | None = None) -> None:
     """A fit for people: a table, how it went, what was assumed, what was written."""
-    from rich.console import Console
-    from rich.markup import escape
-
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(_table(found, truth))
-    colour = "green" if found.status.ok else "red"
-    console.print(f"[{colour}]{escape(str(found.status))}[/]")
+    out = console(soft_wrap=True)
+    out.print(_table(found, truth))
+    out.print(in_shell(str(found.status)), style="green" if found.status.ok else "red")
     known = found.kept.get("intervals")
     told = (*known.sentences, *known.notes()) if known else ()
     hints = found.kept["diagnosis"].hints if "diagnosis" in found.kept else ()
     for sentence in (*told, *hints, *found.assumed(), *found.notes):
-        console.print(escape(sentence), style="dim")
-    console.print(escape(f"{found.seconds:.2g} s to fit, {found.compile_seconds:.2g} s to compile."), style="dim")
-    console.print(escape(f"Wrote {', '.join(files)}"))
+        out.print(in_shell(sentence), style="dim")
+    out.print(f"{found.seconds:.2g} s to fit, {found.compile_seconds:.2g} s to compile.", style="dim")
+    out.print(f"Wrote {', '.join(files)}")
 
 
 def _table(found: "Fit", truth: Mapping[str, float] | None) -> Any:
-    from rich.markup import escape
     from rich.table import Table
 
     title = f"{found.model.name} by {found.method.title}"
@@ -195,5 +243,5 @@ def _table(found: "Fit", truth: Mapping[str, float] | None) -> Any:
         name = row["quantity"]
         between = [f"{row['lower']:.4g} to {row['upper']:.4g}" if row["lower"] == row["lower"] else ""] if known else []
         true = [f"{truth[name]:.4g}" if name in truth else ""] if truth else []
-        table.add_row(escape(name), f"{row['estimate']:.4g}", *between, *true, row["kind"])
+        table.add_row(name, f"{row['estimate']:.4g}", *between, *true, row["kind"])
     return table

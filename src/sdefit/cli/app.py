@@ -4,26 +4,46 @@ Exit status: 0 done; 1 the fit (or the simulation) did not succeed; 2 bad input,
 """
 
 import importlib.metadata
+import io
 import sys
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from sdefit.cli import cite, compare, demo, fit, methods, models, report, reproduce, simulate
+from sdefit.cli import (
+    cite,
+    compare,
+    demo,
+    diagnose,
+    fit,
+    forecast,
+    methods,
+    models,
+    plot,
+    report,
+    reproduce,
+    simulate,
+)
+from sdefit.cli._command import Once
+from sdefit.cli._words import in_shell
 from sdefit.errors import EquationError, InputError, SdefitError
 
 # What a wrong command line raises: the class that usage errors share, wherever this version of typer keeps it.
 _USAGE = typer.BadParameter.__mro__[2]
 
+_OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"  # how JAX's RuntimeError says that the memory does not suffice
+_SMALLER = (
+    "this needs more memory than there is; take fewer or shorter series, paths or refits, or a machine with more memory"
+)
+
 app = typer.Typer(
     help="Fit stochastic differential equations to noisy, irregular observations.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _module in (demo, simulate, fit, compare, reproduce, report, models, methods, cite):
-    app.command(_module.__name__.rpartition(".")[2])(_module.command)
+for _module in (demo, simulate, fit, diagnose, forecast, plot, report, compare, reproduce, models, methods, cite):
+    app.command(_module.__name__.rpartition(".")[2], cls=Once)(_module.command)
 
 
 @app.callback(invoke_without_command=True)
@@ -37,11 +57,19 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns the exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that has no θ shows a question mark
     command = typer.main.get_command(app)
     try:
         status = command.main(args=list(arguments) or ["--help"], prog_name="sdefit", standalone_mode=False)
     except (SdefitError, *_usage()) as problem:
         return _explain(problem)
+    except (MemoryError, RuntimeError) as problem:
+        if isinstance(problem, RuntimeError) and _OUT_OF_MEMORY not in str(problem):
+            raise
+        print(f"sdefit: {_SMALLER}", file=sys.stderr)
+        return 1
     except (typer.Abort, KeyboardInterrupt):
         return 130
     return status if isinstance(status, int) else 0
@@ -54,6 +82,7 @@ def _usage() -> tuple[type[Exception], ...]:
 def _explain(problem: Exception) -> int:
     message = problem.format_message() if hasattr(problem, "format_message") else str(problem)  # pyright: ignore[reportAttributeAccessIssue]
     # Only an equation needs more lines than one: its own, and the caret below it.
+    message = in_shell(message)
     message = message if isinstance(problem, EquationError) else " ".join(message.split())
     print(f"sdefit: {message}", file=sys.stderr)
     known = isinstance(problem, SdefitError)

@@ -28,6 +28,7 @@ def command(
     out: Annotated[Path, typer.Option(help="Folder for the fits, estimates.csv and report.html.")] = Path("cmp"),
     seed: Annotated[int, typer.Option(min=0, max=_shared.LARGEST_SEED, help="Seed of the random key.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that holds files.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
     """Fit a model to a CSV file by several methods and report their estimates side by side.
 
@@ -42,7 +43,11 @@ def command(
     if not fits:
         raise InputError(next(iter(refused.values())))
     files = _write(out, fits, refused)
-    _print(fits, refused, files)
+    if as_json:
+        facts = {name: _shared.fit_facts(found, [f"{out / 'fits' / name}.nc"]) for name, found in fits.items()}
+        _shared.print_json({"fits": facts, "refused": refused, "files": files})
+    else:
+        _print(fits, refused, files)
     if refused or not all(found.status.ok for found in fits.values()):
         raise typer.Exit(1)
 

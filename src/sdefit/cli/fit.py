@@ -1,11 +1,11 @@
 """`sdefit fit`: parameters from a CSV file and a model."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sdefit.cli import _shared
+from sdefit.cli import _method, _shared
 from sdefit.errors import ModelError
 
 if TYPE_CHECKING:
@@ -15,8 +15,17 @@ if TYPE_CHECKING:
 
 def command(
     data: Annotated[Path, typer.Argument(help="CSV file: a column of times and a column for each state.")],
-    model: Annotated[str, typer.Option(help="TOML file of equations, or a built-in: see 'sdefit models'.")],
+    model: Annotated[
+        str | None, typer.Option(help="TOML file of equations, or a built-in: see 'sdefit models'.")
+    ] = None,
+    equations: Annotated[
+        str | None,
+        typer.Option(help='In place of --model: "dx = rate*(level - x)", several divided by ;. All parameters real.'),
+    ] = None,
     method: Annotated[str, typer.Option(help="How to fit: see 'sdefit methods'. The default suits most data.")] = "",
+    option: Annotated[
+        list[str] | None, typer.Option(help="A setting of the method, such as starts=8; may be given several times.")
+    ] = None,
     time: Annotated[str | None, typer.Option(help="The time column; t or time unless given.")] = None,
     states: Annotated[
         str | None, typer.Option(help="Columns of the model's states, in its order: a,b. Its own names unless given.")
@@ -28,6 +37,7 @@ def command(
     intervals: Annotated[
         int, typer.Option(help="Refits of simulated data for calibrated intervals, say 200; 0 takes standard errors.")
     ] = 0,
+    level: Annotated[float, typer.Option(help="The share of intervals that should hold the truth.")] = 0.9,
     out: Annotated[Path, typer.Option(help="Folder for fit.nc, summary.csv and report.html.")] = Path("run"),
     seed: Annotated[int, typer.Option(min=0, max=_shared.LARGEST_SEED, help="Seed of the random key.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that holds files.")] = False,
@@ -37,21 +47,21 @@ def command(
 
     Exit status: 0 the fit succeeded; 1 it did not (what is a number is written, with its status); 2 bad input.
     """
-    import jax
-
     from sdefit.fitting import fit
 
-    settings = _settings(method)
+    settings = _method.settings(method, option or ())
+    if not 0 < level < 1:
+        raise ModelError(f"--level must lie between 0 and 1, not {level:g}")
     if intervals != 0 and intervals < 40:
         raise ModelError(f"--intervals must be 0 or a whole number of at least 40, not {intervals}")
-    equations = _shared.read_model(model)
-    series = read_series(data, equations, time, states, group, time_unit)
+    sde = _shared.read_model(model, equations)
+    series = read_series(data, sde, time, states, group, time_unit)
     _shared.claim(out, force)
     _shared.compile_quickly()
     _shared.prepare_beside_fits()
-    with _shared.waiting(f"fitting {equations.name}"):
-        found = fit(equations, series, settings, key=jax.random.key(seed))
-        _shared.ask_intervals(found, intervals, seed)
+    with _shared.waiting(f"fitting {sde.name}"):
+        found = fit(sde, series, settings, key=seed)
+        _shared.ask_intervals(found, intervals, level)
         files = _shared.write_run(found, out)
     if as_json:
         _shared.print_json(_shared.fit_facts(found, files))
@@ -59,14 +69,6 @@ def command(
         _shared.print_fit(found, files)
     if not found.status.ok:
         raise typer.Exit(1)
-
-
-def _settings(name: str) -> Any:
-    from sdefit import methods
-
-    if name and name not in methods.names():
-        raise ModelError(f"--method must be one of {', '.join(methods.names())}, not {name!r}")
-    return methods.get(name or methods.DEFAULT)()
 
 
 def read_series(

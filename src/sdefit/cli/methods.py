@@ -16,10 +16,9 @@ def command(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON
         facts = {name: {"title": m.title, "reference": m.reference} for name, m in found.items()}
         _shared.print_json({"default": methods.DEFAULT, "methods": facts})
         return
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("name", "method", "reference")
     for name, method in found.items():
         table.add_row(f"{name} (default)" if name == methods.DEFAULT else name, method.title, method.reference)
-    Console(highlight=False).print(table)
+    _shared.console().print(table)

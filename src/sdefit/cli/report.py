@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from sdefit.cli import _shared
-from sdefit.errors import FileError
 
 
 def command(
@@ -26,9 +25,7 @@ def command(
     if (run / "comparison.json").exists():
         print(report.write_comparison(run, out))
         return
-    path = run / "fit.nc" if run.is_dir() else run
-    if not path.exists():
-        raise FileError(f"RUN must be a folder with fit.nc in it, or such a file, but {path} does not exist")
+    path = _shared.fit_path(run)
     page = out or path.with_name("report.html")
     report.write_fit(store.read(path, "fit"), page)
     print(page)

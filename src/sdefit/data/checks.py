@@ -49,6 +49,15 @@ def show(thing: Any, longest: int = 40) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
+def find_twins(names: Sequence[str]) -> tuple[int, int] | None:
+    """The places of the first name that stands twice; None where all differ."""
+    first: dict[str, int] = {}
+    for i, name in enumerate(names):
+        if first.setdefault(name, i) != i:
+            return first[name], i
+    return None
+
+
 def as_numbers(given: Any, what: str, source: Source | None = None) -> np.ndarray:
     """The argument `what` as a new float64 array, or a refusal that names it; None and masked become NaN."""
     try:

@@ -3,7 +3,7 @@
 import datetime
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,16 @@ SHORT = {"s": "second", "sec": "second", "min": "minute", "h": "hour", "d": "day
 YEAR_MONTH = re.compile(r"\d{4}-\d{2}")
 # What NumPy writes for a date: years before 1 or after 9999 and nanoseconds, which `datetime` has not, included.
 WRITTEN = re.compile(r"[+-]?\d+-\d{2}(-\d{2}(T[\d:.]+)?)?")
+_GIVE_UNIT = "if they are dates, year month day, give time_unit, such as 'day'"
+
+
+class Clock(NamedTuple):
+    """Times as float64, the word of their unit, the ISO date they are counted from, and notes on how they were read."""
+
+    times: np.ndarray
+    unit: str | None
+    origin: str | None
+    notes: tuple[str, ...] = ()
 
 
 def unit_word(time_unit: str) -> str:
@@ -35,23 +45,28 @@ def unit_word(time_unit: str) -> str:
     return known if known in SECONDS else word
 
 
-def as_clock(
-    times: Any, time_unit: str | None, origin: str | None, source: Source
-) -> tuple[np.ndarray, str | None, str | None]:
-    """The times as float64, with the word of their unit and the ISO date they are counted from."""
+def as_clock(times: Any, time_unit: str | None, origin: str | None, source: Source) -> Clock:
+    """The times on a clock: plain numbers as they are, dates counted in `time_unit` from `origin` or the first one."""
     if time_unit is not None and not (isinstance(time_unit, str) and time_unit.strip()):
         raise DataError(f"time_unit must be a word such as 'day', not {show(time_unit)}")
     unit = None if time_unit is None else unit_word(time_unit)
-    dates = as_dates(times, source)
+    dates, notes = as_dates(times, source), ()
     if dates is None:
-        return as_numbers(times, "times", source), unit, None if origin is None else iso(_read_origin(origin))
+        numbers = as_numbers(times, "times", source)
+        # Times with an origin have been counted from it already: whole numbers among them are no dates.
+        dates = compact_dates(numbers) if origin is None else None
+        if dates is None:
+            return Clock(numbers, unit, None if origin is None else iso(_read_origin(origin)))
+        if unit not in SECONDS:
+            return Clock(numbers, unit, None, (f"{_like(numbers)} were read as plain numbers; {_GIVE_UNIT}.",))
+        notes = (f"{_like(numbers)} were read as dates, year month day.",)
     if unit not in SECONDS:
         came = "none was given" if unit is None else f"{show(unit)} was given"
         raise DataError(
             f"{source.column(source.time)} holds dates, so time_unit must be one of {', '.join(SECONDS)}, but {came}"
         )
     start = first_date(dates) if origin is None else _read_origin(origin)
-    return count(dates, start, unit), unit, iso(start)
+    return Clock(count(dates, start, unit), unit, iso(start), notes)
 
 
 def as_dates(times: Any, source: Source) -> np.ndarray | None:
@@ -66,6 +81,20 @@ def as_dates(times: Any, source: Source) -> np.ndarray | None:
     if isinstance(array[0], str) and parse_date(array[0]) is not None:
         return parse_dates([str(cell) for cell in array], source)
     return None
+
+
+def compact_dates(numbers: np.ndarray) -> np.ndarray | None:
+    """Whole numbers such as 20200131 as datetime64, if every one of them is a date so written; else None."""
+    whole = numbers.ndim == 1 and numbers.size > 0 and np.all((numbers >= 1000_01_01) & (numbers <= 9999_12_31))
+    if not whole or np.any(numbers % 1):
+        return None
+    number = numbers.astype(np.int64)
+    year, month, day = number // 10_000, number // 100 % 100, number % 100
+    months = (year - 1970).astype("datetime64[Y]").astype("datetime64[M]") + (month - 1)
+    dates = months.astype("datetime64[D]") + (day - 1)
+    if np.any((month < 1) | (month > 12) | (day < 1) | (dates.astype("datetime64[M]") != months)):
+        return None
+    return _finer(dates)
 
 
 def parse_dates(cells: Sequence[str], source: Source) -> np.ndarray:
@@ -94,6 +123,12 @@ def parse_date(cell: str) -> datetime.datetime | None:
 def count(dates: np.ndarray, origin: np.datetime64, unit: str) -> np.ndarray:
     """Dates as numbers of units since the origin; NaT becomes NaN."""
     return (dates - origin) / np.timedelta64(1, "s") / SECONDS[unit]
+
+
+def dates_at(times: np.ndarray, origin: str, unit: str) -> list[str]:
+    """Numbers of units since the origin as ISO dates, to the second."""
+    seconds = np.round(np.asarray(times) * SECONDS[unit]).astype("timedelta64[s]")
+    return [iso(date) for date in _read_origin(origin).astype("datetime64[s]") + seconds]
 
 
 def first_date(dates: np.ndarray) -> np.datetime64:
@@ -135,9 +170,14 @@ def _dates(moments: Sequence[datetime.datetime], source: Source) -> np.ndarray:
             f"{source.cell(row, source.time)}: {'a' if zoned[row] else 'no'} time zone here, unlike the rows above;"
             " give all dates with a zone or all without"
         )
-    if any(zoned):
-        moments = [moment.astimezone(datetime.UTC) for moment in moments]
-    return np.array([moment.replace(tzinfo=None) for moment in moments], "datetime64[us]")
+    # Not `astimezone`, which ends at the years 1 and 9999.
+    offsets = [moment.utcoffset() or datetime.timedelta(0) for moment in moments]
+    local = np.array([moment.replace(tzinfo=None) for moment in moments], "datetime64[us]")
+    return local - np.array(offsets, "timedelta64[us]")
+
+
+def _like(numbers: np.ndarray) -> str:
+    return f"Times such as {numbers[0]:.0f}"
 
 
 def _read_origin(origin: str) -> np.datetime64:

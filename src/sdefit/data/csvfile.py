@@ -5,16 +5,31 @@ import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 
-from sdefit.data.checks import Source, show
+from sdefit.data.checks import Source, find_twins, show
 from sdefit.data.series import Series
 from sdefit.data.tables import Table, to_series
 from sdefit.errors import DataError
 from sdefit.files import csv_bytes, original_text, write
 
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+@overload
+def read_csv(
+    path: str | os.PathLike[str], *, time: str | None = ..., states: Sequence[str] | None = ...,
+    group: None = ..., time_unit: str | None = ..., inputs: Sequence[str] = ...,
+) -> Series: ...  # fmt: skip
+
+
+@overload
+def read_csv(
+    path: str | os.PathLike[str], *, time: str | None = ..., states: Sequence[str] | None = ...,
+    group: str, time_unit: str | None = ..., inputs: Sequence[str] = ...,
+) -> list[Series]: ...  # fmt: skip
 
 
 def read_csv(
@@ -139,12 +154,14 @@ def _without_blanks(rows: list[list[str]], lines: list[int]) -> tuple[list[list[
 def _check_header(header: list[str], line: int, name: str) -> None:
     if all(_is_number(cell) for cell in header):
         raise DataError(f"{name}, line {line}: this line must name the columns, but holds numbers; add a line of names")
-    for i, column in enumerate(header):
-        if column and column in header[:i]:
-            first = header.index(column) + 1
-            raise DataError(
-                f"{name}: two columns are called {show(column)} (numbers {first} and {i + 1}); rename one of them"
-            )
+    # Columns without a name are left out, however many: here each of them is called by its own place.
+    twins = find_twins([cell or f"\0{i}" for i, cell in enumerate(header)])
+    if twins:
+        first, second = twins
+        raise DataError(
+            f"{name}: two columns are called {show(header[second])} (numbers {first + 1} and {second + 1});"
+            " rename one of them"
+        )
 
 
 def _is_number(cell: str) -> bool:

@@ -1,14 +1,28 @@
 """pandas and polars data frames in, through narwhals."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
-from sdefit.data.checks import Source, show
+from sdefit.data.checks import Source, find_twins, show
 from sdefit.data.series import Series
 from sdefit.data.tables import Column, Table, to_series
 from sdefit.errors import DataError
+
+
+@overload
+def from_frame(
+    frame: Any, *, time: str | None = ..., states: Sequence[str] | None = ...,
+    group: None = ..., time_unit: str | None = ..., inputs: Sequence[str] = ...,
+) -> Series: ...  # fmt: skip
+
+
+@overload
+def from_frame(
+    frame: Any, *, time: str | None = ..., states: Sequence[str] | None = ...,
+    group: str, time_unit: str | None = ..., inputs: Sequence[str] = ...,
+) -> list[Series]: ...  # fmt: skip
 
 
 def from_frame(
@@ -50,9 +64,8 @@ def _read_frame(frame: Any) -> Table:
 
 
 def _refuse_twins(names: Sequence[str]) -> None:
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            raise DataError(f"frame: two columns are called {show(name)}; rename one of them")
+    if twins := find_twins(names):
+        raise DataError(f"frame: two columns are called {show(names[twins[0]])}; rename one of them")
 
 
 def _column(one: Any) -> Column:

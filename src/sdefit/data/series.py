@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sdefit.data.checks import Source, as_numbers, check_finite, row_order, show
+from sdefit.data.checks import Source, as_numbers, check_finite, find_twins, row_order, show
 from sdefit.data.clock import as_clock, as_dates
 from sdefit.errors import DataError
 
@@ -58,7 +58,7 @@ class Series:
         inputs: Mapping[str, Any] | None = None,
     ) -> None:
         source = Source()
-        clock, time_unit, origin = as_clock(times, time_unit, origin, source)
+        clock, time_unit, origin, remarks = as_clock(times, time_unit, origin, source)
         table = _table(values, clock)
         names = _names(states, table.shape[1])
         truth = None if path is None else _same_shape(path, table, names, source)
@@ -70,7 +70,7 @@ class Series:
         put(self, "values", _frozen(table, order))
         put(self, "states", names)
         put(self, "path", None if truth is None else _frozen(truth, order))
-        put(self, "notes", (*_notes(notes), *(() if is_sorted else (SORTED,))))
+        put(self, "notes", tuple(dict.fromkeys((*_notes(notes), *remarks, *(() if is_sorted else (SORTED,))))))
         put(self, "name", name)
         put(self, "time_unit", time_unit)
         put(self, "origin", origin)
@@ -95,7 +95,7 @@ class Series:
         """Other times on this series' clock: numbers as they are, dates counted from the same origin."""
         if self.origin is None and as_dates(times, Source()) is not None:
             raise DataError("times must be numbers here, not dates: this series knows no date its clock starts from")
-        return as_clock(times, self.time_unit, self.origin, Source())[0]
+        return as_clock(times, self.time_unit, self.origin, Source()).times
 
     def __len__(self) -> int:
         return len(self.times)
@@ -149,8 +149,8 @@ def _names(states: Sequence[str] | None, width: int) -> tuple[str, ...]:
     for i, name in enumerate(names):
         if not isinstance(name, str) or not name.strip():
             raise DataError(f"states must be names, but number {i + 1} is {show(name)}")
-        if name in names[:i]:
-            raise DataError(f"states must be different names, but {show(name)} stands twice")
+    if twins := find_twins(names):
+        raise DataError(f"states must be different names, but {show(names[twins[0]])} stands twice")
     if len(names) != width:
         raise DataError(f"states must name each of the {width} column(s) of values, but names {len(names)}")
     return names

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sdefit.data.checks import Source, check_finite, row_order, show
-from sdefit.data.clock import as_clock, parse_date, parse_dates
+from sdefit.data.checks import Source, check_finite, find_twins, row_order, show
+from sdefit.data.clock import Clock, as_clock, parse_date, parse_dates
 from sdefit.data.series import Series
 from sdefit.errors import DataError
 from sdefit.files import original_text
@@ -46,7 +46,7 @@ def to_series(
     """The table as one series, or as a list of one series per value of the group column."""
     roles, notes = _roles(table, time, states, group, inputs)
     source = dataclasses.replace(table.source, time=roles.time)
-    clock, unit, origin = _clock(table.columns[roles.time], time_unit, source)
+    clock, unit, origin, remarks = _clock(table.columns[roles.time], time_unit, source)
     values = np.stack([numbers(table.columns[name], name, source) for name in roles.states], axis=1)
     known = {name: numbers(table.columns[name], name, source) for name in roles.inputs}
 
@@ -59,7 +59,7 @@ def to_series(
             clock[rows],
             values[rows],
             roles.states,
-            notes=(*table.notes, *notes),
+            notes=(*table.notes, *notes, *remarks),
             name=label,
             time_unit=unit,
             origin=origin,
@@ -110,7 +110,7 @@ def _remedy(cell: str) -> str:
     return "correct it, or leave the cell empty if it was not observed"
 
 
-def _clock(cells: Column, time_unit: str | None, source: Source) -> tuple[np.ndarray, str | None, str | None]:
+def _clock(cells: Column, time_unit: str | None, source: Source) -> Clock:
     """The time column as numbers, all groups on one clock."""
     if not isinstance(cells, np.ndarray):
         cells = _dates_or_numbers(cells, source)
@@ -160,10 +160,10 @@ def _roles(
             raise DataError(f"{word} must be a list of names, not the string {show(given)}; write [{show(given)}]")
     time = _find_time(table) if time is None else time
     named = [time, *(states or ()), *inputs, *(() if group is None else (group,))]
-    for i, name in enumerate(named):
+    for name in named:
         _must_exist(name, table)
-        if name in named[:i]:
-            raise DataError(f"{table.source.column(name)} is asked for twice; each column has one role")
+    if twins := find_twins(named):
+        raise DataError(f"{table.source.column(named[twins[0]])} is asked for twice; each column has one role")
     if states is not None and not states:
         raise DataError("states must name one or more columns, but the list is empty")
     found, notes = (tuple(states), ()) if states is not None else _find_states(table, named)
@@ -181,8 +181,8 @@ def _find_time(table: Table) -> str:
 
 def _find_states(table: Table, taken: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Every other column with a number in it; a column of nothing but text is left out, with a note."""
-    rest = {name: cells for name, cells in table.columns.items() if name not in taken}
-    text = [name for name, cells in rest.items() if _is_text(cells)]
+    rest = [name for name in table.columns if name not in taken]
+    text = {name: None for name in rest if _is_text(table.columns[name])}
     states = tuple(name for name in rest if name not in text)
     if not states:
         raise DataError(table.source.whole(f"there is no column of numbers for a state among {_listed(table)}"))

@@ -8,12 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sdefit._types import Key
 from sdefit.dynamics.parameters import Parameter
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import InputError, ModelError
 
 # The steps are numbered in 32 bits, two numbers each.
 MOST_STEPS = 2**30
+LARGEST_SEED = 2**32 - 1  # beyond it JAX's settings decide what key a number makes
 
 
 def check_key(key: Any) -> None:
@@ -21,7 +23,17 @@ def check_key(key: Any) -> None:
     typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ()
     raw = isinstance(key, jax.Array | np.ndarray) and key.dtype == np.uint32 and key.ndim == 1
     if not (typed or raw):
-        raise InputError(f"key must be one JAX random key, not {_short(key)}; write key=jax.random.key(0)")
+        raise InputError(f"key must be a whole number or one JAX random key, not {_short(key)}; write key=0")
+
+
+def as_key(key: Any) -> Key:
+    """One JAX random key of the new style: of an int the one that `jax.random.key` makes, else the given one."""
+    if not isinstance(key, int | np.integer) or key is True or key is False:
+        check_key(key)
+        return jax.random.wrap_key_data(key) if key.dtype == np.uint32 else key  # pyright: ignore
+    if not 0 <= key <= LARGEST_SEED:
+        raise InputError(f"key must be a whole number from 0 to {LARGEST_SEED}, or a JAX random key, not {key}")
+    return jax.random.key(int(key))
 
 
 def read_times(times: Any) -> np.ndarray:

@@ -8,11 +8,11 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sdefit._types import Key
+from sdefit._types import Seed
 from sdefit.data import Series
 from sdefit.data.inputs import Moment
 from sdefit.dynamics.arguments import (
-    check_key,
+    as_key,
     read_diffusion,
     read_inputs,
     read_noise,
@@ -32,7 +32,7 @@ DEFAULT_STEPS = 20_000
 @overload
 def simulate(
     model: SDE, params: Mapping[str, float], x0: ArrayLike, times: ArrayLike, *, noise: ArrayLike = ...,
-    G: ArrayLike | None = ..., key: Key, step: float | None = ..., paths: None = ..., scheme: str = ...,
+    G: ArrayLike | None = ..., key: Seed = ..., step: float | None = ..., paths: None = ..., scheme: str = ...,
     inputs: Mapping[str, ArrayLike] | None = ...,
 ) -> Series: ...  # fmt: skip
 
@@ -40,7 +40,7 @@ def simulate(
 @overload
 def simulate(
     model: SDE, params: Mapping[str, float], x0: ArrayLike, times: ArrayLike, *, noise: ArrayLike = ...,
-    G: ArrayLike | None = ..., key: Key, step: float | None = ..., paths: int, scheme: str = ...,
+    G: ArrayLike | None = ..., key: Seed = ..., step: float | None = ..., paths: int, scheme: str = ...,
     inputs: Mapping[str, ArrayLike] | None = ...,
 ) -> list[Series]: ...  # fmt: skip
 
@@ -53,7 +53,7 @@ def simulate(
     *,
     noise: ArrayLike = 0.0,
     G: ArrayLike | None = None,
-    key: Key,
+    key: Seed = 0,
     step: float | None = None,
     paths: int | None = None,
     scheme: str = "euler",
@@ -69,7 +69,7 @@ def simulate(
     - `noise`: the standard deviation of the observation noise, one for all states or one for each.
     - `G`: the diffusion: a lower-triangular matrix; one number suffices for a scalar model or a single
       state, one number per state for a diagonal model. An ODE (diffusion="none") takes none.
-    - `key`: a JAX random key; the same key gives the same bits.
+    - `key`: an int or a JAX random key; the same key gives the same bits.
     - `step`: the longest step; each gap between times is crossed in equal steps no longer than this.
       Without it the whole span takes about 20,000 steps.
     - `paths`: how many independent paths to make, all in one compiled program.
@@ -78,7 +78,7 @@ def simulate(
 
     **Raises** `SimulationError` naming path and time if a path leaves the finite numbers.
     """
-    check_key(key)
+    key = as_key(key)
     if scheme not in SCHEMES:
         raise ModelError(f"scheme must be one of {', '.join(SCHEMES)}, not {scheme!r}")
     t = read_times(times)
@@ -89,7 +89,8 @@ def simulate(
     with jax.enable_x64(True):
         table = (t, known) if known else None
         outcome = _program(model, scheme, read_paths(paths), *arrays, read_noise(model, noise), key, table)
-        values, xs, ends = (np.asarray(one) for one in outcome)
+        # Waited for first: JAX ends the process where a result that there was no memory for is read at once.
+        values, xs, ends = (np.asarray(one) for one in jax.block_until_ready(outcome))
     _refuse_blow_up(ends, longest, single=paths is None)
     series = [Series(t, y, states=model.states, path=x, inputs=known) for y, x in zip(values, xs, strict=True)]
     return series[0] if paths is None else series

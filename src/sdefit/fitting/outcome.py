@@ -15,10 +15,10 @@ import jax
 import numpy as np
 
 from sdefit import diagnosis, store, uncertainty
-from sdefit._types import Key
+from sdefit._types import Key, Seed
 from sdefit.data import Pool, Series, stack, standardise, with_times
 from sdefit.data.checks import as_numbers
-from sdefit.dynamics.arguments import check_key
+from sdefit.dynamics.arguments import as_key
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import DataError, InputError
 from sdefit.fitting.packing import matrix_entries, pack, point_estimate, posterior_draws, to_arviz
@@ -151,7 +151,7 @@ class Fit:
         at = _points(x, len(self.model.states))
         return LearnedDrift(*_driver.field(self.model, self.method, self._pool(), self.estimate, at).value)
 
-    def intervals(self, level: float = 0.9, draws: int = 200, *, key: Key | None = None) -> Intervals:
+    def intervals(self, level: float = 0.9, draws: int = 200, *, key: Seed | None = None) -> Intervals:
         """An interval for every quantity, and whether the data tell it.
 
         Data are simulated from the fit at the series' own times and gaps and fitted again, all in one batched
@@ -161,12 +161,9 @@ class Fit:
         - `level`: the share of intervals that should hold the truth, each by itself.
         - `draws`: how many times to simulate and fit again; 0 takes standard errors from the method's own
           information alone, which costs next to nothing and calibrates nothing.
-        - `key`: a JAX random key; needed unless `draws` is 0.
+        - `key`: an int or a JAX random key; by default one made from the fit's own.
         """
-        if draws and key is None:
-            raise InputError("intervals need key=, a JAX random key such as jax.random.key(0), unless draws=0")
-        if draws:
-            check_key(key)
+        key = self._key(key, 1)
         self._check_finite("intervals")
         pool = self._pool()
         found = uncertainty.intervals(self.model, self.method, pool, self.estimate, level=level, draws=draws, key=key)
@@ -195,14 +192,17 @@ class Fit:
         self.kept["diagnosis"] = found
         return found
 
-    def forecast(self, times: Any, draws: int = 500, *, key: Key, series: int = 0, level: float = 0.9) -> Forecast:
+    def forecast(
+        self, times: Any, draws: int = 500, *, key: Seed | None = None, series: int = 0, level: float = 0.9
+    ) -> Forecast:
         """Simulated paths from the last smoothed state on, with their mean and band.
 
         **Arguments**
         - `times`: increasing, after the series' last; numbers, or dates where the series has dates.
         - `draws`: how many paths. `level`: the share of the band. `series`: which of several pooled ones.
+        - `key`: an int or a JAX random key; by default one made from the fit's own.
         """
-        check_key(key)
+        key = self._key(key, 2)
         self._check_finite("a forecast")
         if not 0 <= series < len(self.series):
             raise DataError(f"series must be a number from 0 to {len(self.series) - 1}, not {series!r}")
@@ -210,20 +210,24 @@ class Fit:
         inputs = (self.model, self.method, self._pool(), self.estimate, series, asked, spread)
         return uncertainty.forecast(*inputs, draws=draws, level=level, key=key)
 
-    def posterior(self, draws: int = 1000, *, key: Key, warmup: int = 500, chains: int = 4) -> Any:
+    def posterior(self, draws: int = 1000, *, key: Seed | None = None, warmup: int = 500, chains: int = 4) -> Any:
         """Draws from the posterior of θ, G and σ by NUTS, as ArviZ data; for methods with a likelihood.
 
         Priors are those of the parameters; without one a parameter is uniform within its bounds. Entries of G and
-        σ have a wide normal prior about 0.
+        σ have a wide normal prior about 0. `key` is an int or a JAX random key; by default one made from the fit's own.
         """
         from sdefit.uncertainty.posterior import sample  # here, not above: what it needs is slow to import
 
-        check_key(key)
+        key = self._key(key, 3)
         self._check_finite("a posterior")
         how_many = {"draws": draws, "warmup": warmup, "chains": chains}
         found = sample(self.model, self.method, self._pool(), self.estimate, **how_many, key=key)
         params = dict(zip(self.model.free, np.moveaxis(found.theta, -1, 0), strict=True))
         return to_arviz(self, "posterior", posterior_draws(params, found.G, found.noise), found.diverging)
+
+    def _key(self, given: Seed | None, purpose: int) -> Key:
+        """The given key; by default one of the fit's own for each purpose, so that no two share their numbers."""
+        return jax.random.fold_in(self.key, purpose) if given is None else as_key(given)
 
     def _pool(self) -> Pool:
         """The data in the shape they were fitted in: in `fit_each` a series is as long as the longest."""
@@ -233,12 +237,12 @@ class Fit:
         if self.status.name in ("not_finite", "drift_not_finite"):
             raise InputError(f"{what} must come from a fit of finite numbers, but this one is {self.status.name}")
 
-    def keep_errors(self) -> None:
+    def keep_errors(self, level: float = 0.9) -> None:
         """Keep intervals from standard errors, where the method has them and no others were asked for."""
         if "intervals" not in self.kept and type(self.method).information is not Method.information:
             # A fit read from a file may lack its drift: its table is then shown without intervals.
             with contextlib.suppress(InputError):
-                self.intervals(draws=0)
+                self.intervals(level, draws=0)
 
     def table(self) -> list[dict[str, Any]]:
         """The rows of `summary` as plain mappings."""
@@ -263,7 +267,7 @@ class Fit:
         """A pandas data frame of every quantity: its estimate, interval, unit, kind, and whether the data tell it.
 
         The intervals are the last that were asked for; without any, those from standard errors where the method has
-        them (a second or so), which `fit.intervals(key=key)` calibrates.
+        them (a second or so), which `fit.intervals()` calibrates.
         """
         import pandas as pd  # here, not above: half a second that most uses do not need
 

@@ -10,10 +10,10 @@ import jax
 import numpy as np
 
 from sdefit import methods, store
-from sdefit._types import Key
-from sdefit.data import Series, stack, standardise
+from sdefit._types import Key, Seed
+from sdefit.data import Series, from_frame, stack, standardise
 from sdefit.data.pool import check_inputs
-from sdefit.dynamics.arguments import check_key
+from sdefit.dynamics.arguments import as_key
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import DataError, FitError, ModelError
 from sdefit.fitting.outcome import Fit, provenance
@@ -28,44 +28,56 @@ BATCH = 128  # fits in one run of a program: enough to keep every core busy, few
 
 def fit(
     model: SDE,
-    series: Series | Sequence[Series],
-    method: Method | None = None,
+    series: Series | Sequence[Series] | Any,
+    method: Method | str | None = None,
     *,
-    key: Key,
+    key: Seed = 0,
     start: Start | None = None,
     throw: bool = False,
+    time: str | None = None,
+    group: str | None = None,
+    time_unit: str | None = None,
 ) -> Fit:
     """The parameters, diffusion, noise and states of a model, estimated from one series or several.
 
+        model = sf.equations("dx = rate*(level - x)", params={"rate": sf.positive()})
+        fit = sf.fit(model, sf.read_csv("obs.csv"))
+        fit.summary()
+
     **Arguments**
     - `model`: the `SDE`.
-    - `series`: a `Series`; or a list, pooled: one θ, one G and one noise for all of them.
-    - `method`: settings such as `sf.MaRS()`; the default method without it.
-    - `key`: a JAX random key; the same key gives the same bits on the same machine.
+    - `series`: a `Series`; or a list, pooled: one θ, one G and one noise for all of them; or a pandas or polars frame
+      with a column for each of the model's states and inputs.
+    - `method`: settings such as `sf.MaRS()`, or a name such as "mars"; the default method without it.
+    - `key`: an int or a JAX random key; the same key gives the same bits on the same machine. `Fit.key` keeps it.
     - `start`: start values by name, over those in the model. None are needed.
     - `throw`: raise `FitError` unless the fit succeeds; otherwise `Fit.status` says how it went.
+    - `time`, `group`, `time_unit`: of a frame, as in `sf.from_frame`; the series of all groups are pooled.
 
-    **Raises** `DataError` or `ModelError`, before any compute, for what cannot be fitted, and `FitError` where all that
-    came out is not a number.
+    **Raises** `DataError` or `ModelError`, before any compute, for what cannot be fitted.
     """
-    several, method, key = _series(model, series), _method(method), _key(key)
+    several = _series(model, _from_frame(model, series, time, group, time_unit))
+    method, key = _method(method), as_key(key)
     values = _starts(model, start)
     pool = standardise(several, model.inputs)
     method.check(model, pool)
     run = _driver.estimate(model, method, pool, values, key)
     found = _reviewed(_package(model, several, method, key, run), values)
-    return _checked(found, throw or found.status == STATUS[Code.NOT_FINITE])
+    return _checked(found, throw)
 
 
 def fit_each(
     model: SDE,
-    series: Sequence[Series],
-    method: Method | None = None,
+    series: Sequence[Series] | Any,
+    method: Method | str | None = None,
     *,
-    key: Key,
+    key: Seed = 0,
     start: Start | Sequence[Start | None] | None = None,
     throw: bool = False,
     batch: int = BATCH,
+    time: str | None = None,
+    group: str | None = None,
+    time_unit: str | None = None,
 ) -> list[Fit]:
     """One independent `Fit` for each series, all of them in one batched program.
 
@@ -77,7 +89,8 @@ def fit_each(
     - `start`: start values for all, or a list of one mapping for each series.
     - `batch`: the most fits in one run of the program, of which a CPU has one on each core; fewer take less memory.
     """
-    several, method, key = _series(model, series), _method(method), _key(key)
+    several = _series(model, _from_frame(model, series, time, group, time_unit))
+    method, key = _method(method), as_key(key)
     if not isinstance(batch, int) or batch < 1:
         raise ModelError(f"batch must be a whole number of at least 1, not {batch!r}")
     starts = np.stack([_starts(model, one) for one in _start_list(start, len(several))])
@@ -170,6 +183,17 @@ def _series(model: Any, series: Any) -> list[Series]:
     return [_ordered(one, model.states) for one in several]
 
 
+def _from_frame(model: Any, given: Any, time: str | None, group: str | None, time_unit: str | None) -> Any:
+    """The series of a data frame under the model's names; anything else comes back as it is."""
+    columns = {"time": time, "group": group, "time_unit": time_unit}
+    if isinstance(given, Series | Sequence) or not hasattr(given, "columns"):
+        if named := [word for word, column in columns.items() if column is not None]:
+            raise DataError(f"{named[0]} must go with a data frame, but series is {type(given).__name__}; leave it out")
+        return given
+    _check_model(model)
+    return from_frame(given, time=time, states=model.states, group=group, time_unit=time_unit, inputs=model.inputs)
+
+
 def _ordered(one: Series, states: tuple[str, ...]) -> Series:
     if one.states == states:
         return one
@@ -191,14 +215,10 @@ def _method(method: Any) -> Method:
         return methods.get(methods.DEFAULT)()
     if isinstance(method, Method):
         return method
+    if isinstance(method, str):
+        return methods.get(method)()
     remedy = f"; write {method.__name__}()" if isinstance(method, type) else ""
-    raise ModelError(f"method must be the settings of one, such as sf.Moments(), not {method!r}{remedy}")
-
-
-def _key(key: Any) -> Key:
-    """The key as a new-style one, so that both styles give the same bits."""
-    check_key(key)
-    return jax.random.wrap_key_data(key) if key.dtype == np.uint32 else key
+    raise ModelError(f"method must be a name or the settings of one, such as sf.Moments(), not {method!r}{remedy}")
 
 
 def _starts(model: SDE, start: Any) -> np.ndarray:

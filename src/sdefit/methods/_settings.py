@@ -1,6 +1,7 @@
-"""Checks of settings that several methods share."""
+"""What the settings of a method may be, checked when it is made: each refusal is one line that names the setting."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from sdefit import gp
@@ -8,23 +9,64 @@ from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
 
 
-def check_settings(name: str, settings: Any, least: dict[str, int], above: tuple[str, ...] = ()) -> None:
-    """Refuse, in one line, settings that are no whole number of at least so much, or no number above 0."""
-    gp.get_kernel(settings.kernel)
+def check_whole(method: Any, **least: int) -> None:
+    """Refuse a setting that is not a whole number of at least so much; True is no number."""
     for word, lowest in least.items():
-        number = getattr(settings, word)
+        number = getattr(method, word)
         if not (isinstance(number, int) and not isinstance(number, bool) and number >= lowest):
-            raise ModelError(f"{name}: {word} must be a whole number of at least {lowest}, not {number!r}")
-    if settings.samples % 2:
-        raise ModelError(f"{name}: samples must be even (half mirror the other half), not {settings.samples}")
-    for word in ("ou_rate", "jitter", *above):
-        number = getattr(settings, word)
-        usable = isinstance(number, int | float) and 0 < number < math.inf
-        if not usable and not (number is None and word in ("ou_rate", "clip")):
-            raise ModelError(f"{name}: {word} must be a number above 0, not {number!r}")
+            raise _refusal(method, word, f"a whole number of at least {lowest}")
 
 
-def check_free(name: str, model: SDE) -> None:
+def check_above_zero(method: Any, *words: str) -> None:
+    """Refuse a setting that is not a finite number above 0."""
+    for word in words:
+        if not (is_finite(number := getattr(method, word)) and number > 0):
+            raise _refusal(method, word, "a number above 0")
+
+
+def check_not_negative(method: Any, *words: str) -> None:
+    """Refuse a setting that is not a finite number, 0 or above."""
+    for word in words:
+        if not (is_finite(number := getattr(method, word)) and number >= 0):
+            raise _refusal(method, word, "0 or a number above it")
+
+
+def check_choice(method: Any, **known: Sequence[str]) -> None:
+    """Refuse a setting that is none of a few words."""
+    for word, choices in known.items():
+        given = getattr(method, word)
+        if not (isinstance(given, str) and given in choices):
+            raise _refusal(method, word, f"one of {', '.join(choices)}")
+
+
+def check_flag(method: Any, *words: str) -> None:
+    """Refuse a setting that is neither True nor False."""
+    for word in words:
+        if not isinstance(getattr(method, word), bool):
+            raise _refusal(method, word, "True or False")
+
+
+def check_matching(method: Any, least: dict[str, int], *above: str) -> None:
+    """Refuse settings that MaRS and AReS share; those in `above` are numbers above 0, or None."""
+    check_choice(method, kernel=tuple(gp.KERNELS))
+    check_whole(method, **least)
+    if method.samples % 2:
+        raise _refusal(method, "samples", "even (half mirror the other half)")
+    given = [word for word in ("ou_rate", *above) if getattr(method, word) is not None]
+    check_above_zero(method, "jitter", *given)
+
+
+def check_free(method: Any, model: SDE) -> None:
     """Refuse a model in which every parameter is fixed: matching would have nothing to match with."""
     if not model.free:
+        name = type(method).__name__
         raise ModelError(f"{name} needs one or more free parameters, but all are fixed; give one a range: sf.real()")
+
+
+def is_finite(number: Any) -> bool:
+    """Whether a setting is a finite number; True and False are none."""
+    return isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number)
+
+
+def _refusal(method: Any, word: str, wanted: str) -> ModelError:
+    return ModelError(f"{type(method).__name__}: {word} must be {wanted}, not {getattr(method, word)!r}")

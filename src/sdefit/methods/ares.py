@@ -18,7 +18,7 @@ from sdefit.matching.derivative_samples import DerivativeSamples
 from sdefit.matching.initial_guess import InitialGuess, guess_by_means, random_guess, select_start
 from sdefit.matching.latent_process import LatentGPFit, LatentProcess
 from sdefit.methods._base import Information, Stage, Staged
-from sdefit.methods._settings import check_free, check_settings
+from sdefit.methods._settings import check_flag, check_free, check_matching, check_not_negative
 from sdefit.methods.gradient_matching import Conditioned, GradientMatching, MatchingProblem, MatchingResult
 from sdefit.result import Estimate
 
@@ -88,13 +88,11 @@ class AReS(Staged):
     def __post_init__(self) -> None:
         least = {"samples": 4, "batch": 2, "starts": 1, "refinements": 0, "evidence_starts": 1, "iterations": 1}
         least |= {"steps": 1, "critic_steps": 1, "restarts": 0}
-        check_settings("AReS", self, least, ("learning_rate", "critic_rate", "clip"))
+        check_matching(self, least, "learning_rate", "critic_rate", "clip")
         if self.batch % 2 or self.samples % self.batch:
             raise ModelError(f"AReS: batch must be even and divide samples ({self.samples}), not {self.batch}")
-        for word in ("penalty", "tolerance"):
-            number = getattr(self, word)
-            if not (isinstance(number, int | float) and 0 <= number < math.inf):
-                raise ModelError(f"AReS: {word} must be 0 or a number above it, not {number!r}")
+        check_not_negative(self, "penalty", "tolerance")
+        check_flag(self, "resample")
 
     @classmethod
     def paper(cls, kernel: str = "rbf", steps: int = 5000) -> "AReS":
@@ -110,7 +108,7 @@ class AReS(Staged):
         )  # fmt: skip
 
     def check(self, model: SDE, pool: Pool) -> None:
-        check_free("AReS", model)
+        check_free(self, model)
 
     def stages(self) -> tuple[Stage, ...]:
         return self.fit_latent_process, self.sample_derivatives, self.match, self.refine

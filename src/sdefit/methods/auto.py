@@ -13,7 +13,8 @@ from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.inference.likelihood import Likelihood
 from sdefit.methods._base import Information, Review, Stage, Staged
-from sdefit.methods.esgf import ESGF
+from sdefit.methods._settings import check_choice, check_whole
+from sdefit.methods.esgf import ESGF, NOISE
 from sdefit.methods.mars import MaRS
 from sdefit.result import Code, Estimate
 
@@ -50,7 +51,8 @@ class Auto(Staged):
     reference: ClassVar[str] = f"Start and review: {MaRS.reference} Finish: {ESGF.reference}"
 
     def __post_init__(self) -> None:
-        self._finish()  # which checks the settings
+        check_choice(self, noise=NOISE)
+        check_whole(self, starts=1)
 
     def check(self, model: SDE, pool: Pool) -> None:
         """Refuse what the filter refuses."""

@@ -18,6 +18,7 @@ from sdefit.inference.likelihood import Likelihood, filter_pool, step_counts, we
 from sdefit.inference.parameterisation import Parameterisation, Point, root
 from sdefit.matching.parameter_scales import standard_errors, widened_scales
 from sdefit.methods._base import Information, Stage, Staged
+from sdefit.methods._settings import check_choice, check_flag, check_not_negative, check_whole
 from sdefit.optimise import SearchResult, ValueGradHessian, levenberg_marquardt, not_started
 from sdefit.result import Code, Estimate
 from sdefit.ssm.filter import run_smoother
@@ -25,6 +26,7 @@ from sdefit.ssm.innovations import Innovations, negative_log_likelihood
 from sdefit.ssm.kalman import Gaussian
 from sdefit.ssm.moments import RULES
 
+NOISE = ("each", "same", "none")  # what the observation noise of the states may be
 _HALVING = 0.05  # change of the log-likelihood by halving all steps that asks for shorter ones
 _ROUNDS = 2  # of halving all steps
 _AGREE = 0.1  # log-likelihood within which two searches found the same
@@ -70,14 +72,10 @@ class ESGF(Staged):
     reference: ClassVar[str] = "S. Särkkä and A. Solin (2019), Applied Stochastic Differential Equations, Cambridge."
 
     def __post_init__(self) -> None:
-        for word, given, known in (("rule", self.rule, tuple(RULES)), ("noise", self.noise, ("each", "same", "none"))):
-            if given not in known:
-                raise ModelError(f"ESGF: {word} must be one of {', '.join(known)}, not {given!r}")
-        for word, number in (("starts", self.starts), ("iterations", self.iterations)):
-            if not (isinstance(number, int) and number >= 1):
-                raise ModelError(f"ESGF: {word} must be a whole number of at least 1, not {number!r}")
-        if not self.boundary >= 0:
-            raise ModelError(f"ESGF: boundary must be 0 or more, not {self.boundary!r}")
+        check_choice(self, rule=tuple(RULES), noise=NOISE)
+        check_whole(self, starts=1, iterations=1)
+        check_not_negative(self, "boundary")
+        check_flag(self, "weak")
 
     def check(self, model: SDE, pool: Pool) -> None:
         """Refuse a model that leaves nothing random."""

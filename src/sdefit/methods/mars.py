@@ -15,7 +15,7 @@ from sdefit.matching import mmd
 from sdefit.matching.initial_guess import guess_by_means, random_guess, select_start
 from sdefit.matching.latent_process import LatentGPFit, LatentProcess
 from sdefit.methods._base import Information, Stage, Staged
-from sdefit.methods._settings import check_free, check_settings
+from sdefit.methods._settings import check_free, check_matching
 from sdefit.methods.gradient_matching import GradientMatching, MatchingProblem, MatchingResult
 from sdefit.optimise import minimise
 from sdefit.result import Estimate
@@ -67,7 +67,7 @@ class MaRS(Staged):
 
     def __post_init__(self) -> None:
         least = {"samples": 4, "starts": 1, "refinements": 0, "evidence_starts": 1, "iterations": 1, "adam_steps": 0}
-        check_settings("MaRS", self, least, ("learning_rate",))
+        check_matching(self, least, "learning_rate")
 
     @classmethod
     def paper(cls, kernel: str = "rbf", adam_steps: int = 2000) -> "MaRS":
@@ -79,7 +79,7 @@ class MaRS(Staged):
         return cls(kernel, samples=256, refinements=0, ou_rate=1.0, evidence_starts=3, adam_steps=adam_steps)
 
     def check(self, model: SDE, pool: Pool) -> None:
-        check_free("MaRS", model)
+        check_free(self, model)
 
     def stages(self) -> tuple[Stage, ...]:
         return self.fit_latent_process, self.sample_derivatives, self.match, self.refine

@@ -10,8 +10,9 @@ from sdefit._types import Array, Bool, Float, Key, Theta
 from sdefit.data import LONG_GAP, Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.dynamics.units import ScaledBounds
-from sdefit.errors import DataError, ModelError
+from sdefit.errors import DataError
 from sdefit.methods._base import Method
+from sdefit.methods._settings import check_whole
 from sdefit.optimise import levenberg_marquardt, log_mean_square
 from sdefit.result import Code, Estimate
 
@@ -46,9 +47,7 @@ class Moments(Method):
     )
 
     def __post_init__(self) -> None:
-        for word, number in (("starts", self.starts), ("iterations", self.iterations)):
-            if not (isinstance(number, int) and number >= 1):
-                raise ModelError(f"Moments: {word} must be a whole number of at least 1, not {number!r}")
+        check_whole(self, starts=1, iterations=1)
 
     def check(self, model: SDE, pool: Pool) -> None:
         """Refuse data in which fewer than 3 rows of some series have every state observed."""

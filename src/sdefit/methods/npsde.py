@@ -18,6 +18,7 @@ from sdefit.matching.mean_matching import match_means, spread_starts
 from sdefit.matching.parameter_scales import rms, scales_on_path
 from sdefit.methods._base import Method
 from sdefit.methods._field import Learned, Problem
+from sdefit.methods._settings import check_whole, is_finite
 from sdefit.result import Code, Estimate
 from sdefit.ssm.filter import run_smoother
 from sdefit.ssm.kalman import Gaussian
@@ -65,13 +66,9 @@ class NPSDE(Method):
     )
 
     def __post_init__(self) -> None:
-        for word in ("inducing", "paths", "steps", "rounds", "iterations", "starts"):
-            least = {"inducing": 2, "paths": 4}.get(word, 1)
-            number = getattr(self, word)
-            if not (isinstance(number, int) and not isinstance(number, bool) and number >= least):
-                raise ModelError(f"NPSDE: {word} must be a whole number of at least {least}, not {number!r}")
+        check_whole(self, inducing=2, paths=4, steps=1, rounds=1, iterations=1, starts=1)
         given = self.lengths
-        numbers = isinstance(given, tuple) and all(isinstance(one, int | float) and one > 0 for one in given)
+        numbers = isinstance(given, tuple) and all(is_finite(one) and one > 0 for one in given)
         if not (numbers and given and list(given) == sorted(given, reverse=True)):
             raise ModelError(f"NPSDE: lengths must be numbers above 0, the longest first, as (4.0, 2.0), not {given!r}")
 

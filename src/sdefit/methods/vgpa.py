@@ -17,6 +17,7 @@ from sdefit.inference.initial_guess import guess_by_increments
 from sdefit.inference.likelihood import weak_priors
 from sdefit.inference.parameterisation import Parameterisation, Point, root
 from sdefit.methods._base import Information, Method
+from sdefit.methods._settings import check_choice, check_flag, check_not_negative, check_whole
 from sdefit.optimise import SearchResult, ValueGradHessian, levenberg_marquardt
 from sdefit.result import Code, Estimate
 from sdefit.ssm.filter import given_first_row
@@ -63,14 +64,10 @@ class VGPA(Method):
 
     def __post_init__(self) -> None:
         self.known_diffusion = _frozen(self.known_diffusion)
-        if self.noise not in ("each", "same"):
-            raise ModelError(f"VGPA: noise must be one of each, same, not {self.noise!r}")
-        for word in ("substeps", "starts", "iterations", "sweeps"):
-            number = getattr(self, word)
-            if not (isinstance(number, int) and number >= 1):
-                raise ModelError(f"VGPA: {word} must be a whole number of at least 1, not {number!r}")
-        if not self.boundary >= 0:
-            raise ModelError(f"VGPA: boundary must be 0 or more, not {self.boundary!r}")
+        check_choice(self, noise=("each", "same"))
+        check_whole(self, substeps=1, starts=1, iterations=1, sweeps=1)
+        check_not_negative(self, "boundary")
+        check_flag(self, "weak")
         if self.known_diffusion is not None and not _is_diffusion(self.known_diffusion):
             raise ModelError(
                 f"VGPA: known_diffusion must be a positive number or a square matrix of full rank, "
@@ -244,8 +241,8 @@ def _inverse(curvature: Float[Array, "natural natural"]) -> Float[Array, "natura
 
 def _frozen(given: Any) -> Any:
     """A number or a matrix as a setting can hold it, a float or a tuple of rows; anything else as it came."""
-    if given is None:
-        return None
+    if given is None or isinstance(given, bool | str):
+        return given
     try:
         array = np.asarray(given, np.float64)
     except (TypeError, ValueError):

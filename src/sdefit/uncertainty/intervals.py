@@ -78,7 +78,7 @@ class Intervals:
         level = f"{100 * self.level:g} % intervals"
         if self.kind == "information":
             cost = f"{self.std_seconds:.2g} s"
-            return [f"{level} from standard errors ({cost}); fit.intervals(key=key) gives calibrated ones."]
+            return [f"{level} from standard errors ({cost}); fit.intervals() gives calibrated ones."]
         lost = f" {self.failed} refits failed and were left out." if self.failed else ""
         return [f"{level} from {self.draws} simulated and refitted data sets ({self.seconds:.2g} s).{lost}"]
 

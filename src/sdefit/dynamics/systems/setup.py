@@ -6,7 +6,7 @@ from typing import overload
 
 import numpy as np
 
-from sdefit._types import Key
+from sdefit._types import Seed
 from sdefit.data import Series
 from sdefit.dynamics.sde import SDE
 from sdefit.dynamics.simulate import simulate
@@ -35,13 +35,15 @@ class SetUp:
             object.__setattr__(self, field, array)
 
     @overload
-    def simulate(self, *, key: Key, paths: None = ..., step: float | None = ..., scheme: str = ...) -> Series: ...
+    def simulate(
+        self, *, key: Seed = ..., paths: None = ..., step: float | None = ..., scheme: str = ...
+    ) -> Series: ...
 
     @overload
-    def simulate(self, *, key: Key, paths: int, step: float | None = ..., scheme: str = ...) -> list[Series]: ...
+    def simulate(self, *, key: Seed = ..., paths: int, step: float | None = ..., scheme: str = ...) -> list[Series]: ...
 
     def simulate(
-        self, *, key: Key, paths: int | None = None, step: float | None = None, scheme: str = "euler"
+        self, *, key: Seed = 0, paths: int | None = None, step: float | None = None, scheme: str = "euler"
     ) -> Series | list[Series]:
         """Observations of one path, or of `paths` independent ones, as `sdefit.dynamics.simulate` gives them."""
         return simulate(

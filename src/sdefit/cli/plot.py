@@ -1,0 +1,46 @@
+"""`sdefit plot`: a figure of a stored fit as a file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sdefit.cli import _shared
+from sdefit.errors import FileError, InputError
+
+_OF_RESIDUALS = ("residuals", "quantiles", "drift")
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="A folder that fit wrote, or a file fit.nc.")],
+    kind: Annotated[
+        str,
+        typer.Option(
+            help="states, phase, derivatives, field, increments, trace, profile, residuals, quantiles or drift."
+        ),
+    ] = "states",
+    parameter: Annotated[str | None, typer.Option(help="For --kind profile: the parameter.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write, .png, .pdf or .svg; KIND.png unless given.")
+    ] = None,
+) -> None:
+    """Draw one figure of a stored fit into a file; nothing is fitted again, but for a profile."""
+    from sdefit.fitting import load
+
+    found = load(_shared.fit_path(run))
+    if parameter is not None and kind != "profile":
+        raise InputError(f"--parameter must go with --kind profile, not with --kind {kind}")
+    path = Path(f"{kind}.png") if out is None else out
+    with _shared.waiting(f"drawing {found.model.name}"):
+        if parameter is not None:
+            found.profile(parameter)
+        if kind in _OF_RESIDUALS:
+            found.diagnose()
+        figure = found.plot(kind)
+    try:
+        figure.savefig(path)
+    except OSError as problem:
+        raise FileError(f"--out must be a file that can be written, but {path}: {problem.strerror}") from None
+    except ValueError as problem:
+        raise FileError(f"--out must end in .png, .pdf or .svg, but {path}: {problem}") from None
+    print(path)
