@@ -4,6 +4,7 @@ Exit status: 0 done; 1 the fit (or the simulation) did not succeed; 2 bad input,
 """
 
 import importlib.metadata
+import logging
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -37,6 +38,7 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns the exit status."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # where it keeps its fonts is no news to the user
     command = typer.main.get_command(app)
     try:
         status = command.main(args=list(arguments) or ["--help"], prog_name="sdefit", standalone_mode=False)

@@ -52,6 +52,7 @@ def command(
     with _shared.waiting(f"fitting {equations.name}"):
         found = fit(equations, series, settings, key=jax.random.key(seed))
         _shared.ask_intervals(found, intervals, seed)
+        found.provenance["data"] = data.name
         files = _shared.write_run(found, out)
     if as_json:
         _shared.print_json(_shared.fit_facts(found, files))
