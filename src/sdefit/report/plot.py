@@ -62,7 +62,7 @@ def plot(charts: Sequence[Chart], across: int = 2) -> Plot:
     """The charts as one matplotlib figure, `across` in a row, with their common legend below."""
     across = min(across, len(charts))
     down, tall = math.ceil(len(charts) / across), max(map(height, charts))
-    whole = (WIDTH * across, tall * down + KEYS * math.ceil(len(keys(charts)) / (3 * across)))
+    whole = (WIDTH * across, tall * down + KEYS * math.ceil(len(keys(charts)) / (2 * across)))
     with styled():
         figure = Plot(figsize=(whole[0] / 72, whole[1] / 72))
         for place, chart in enumerate(charts):
@@ -71,7 +71,7 @@ def plot(charts: Sequence[Chart], across: int = 2) -> Plot:
             draw_chart(chart, _axes(figure, chart, whole, corner, (WIDTH, tall)))
         if keys(charts):
             handles = [_handle(mark) for mark in keys(charts)]
-            figure.legend(handles=handles, loc="lower left", ncols=3 * across, frameon=False)
+            figure.legend(handles=handles, loc="lower left", ncols=2 * across, frameon=False)
     return figure
 
 
@@ -130,7 +130,7 @@ def _ticks(chart: Chart, axes: Axes) -> None:
     wide = axes.get_position().width * axes.figure.get_figwidth() * 72  # type: ignore[union-attr]
     axes.xaxis.set_major_locator(MaxNLocator(max(int(wide / 70), 3), steps=[1, 2, 2.5, 5, 10]))
     if chart.dates:
-        axes.xaxis.set_major_locator(AutoDateLocator(minticks=3, maxticks=max(int(wide / 80), 3)))
+        axes.xaxis.set_major_locator(AutoDateLocator(minticks=3, maxticks=max(int(wide / 50), 5)))
         axes.xaxis.set_major_formatter(ConciseDateFormatter(axes.xaxis.get_major_locator(), show_offset=False))
     if chart.names:
         axes.set_xticks(range(len(chart.names)), [shown(name, 14) for name in chart.names])
