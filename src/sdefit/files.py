@@ -128,7 +128,7 @@ def csv_bytes(names: Iterable[str], rows: Iterable[Sequence[Any]]) -> bytes:
     out = csv.writer(text, lineterminator="\n")
     out.writerow([safe_text(name) for name in names])
     out.writerows([_cell(value) for value in row] for row in rows)
-    return text.getvalue().encode()
+    return text.getvalue().encode(errors="replace")
 
 
 def _cell(value: Any) -> Any:

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from test_report import CHROMIUM, browse, make_record, read_csv, read_page
+from test_report import make_record, read_csv, read_page
+from test_report_browser import HOSTILE, check_harmless, drive, needs_browser
 from test_schema import ODD, changed, places
 
 from sdefit.cli.app import run
@@ -214,7 +215,7 @@ def test_scores_are_those_of_numpy_over_all_fits_with_numbers():
     assert (one.fits, one.failures, one.lost) == (100, 3, 2)
     error = np.sqrt(np.mean((used - 0.5) ** 2))
     np.testing.assert_allclose([one.median, one.std, one.rmse], [np.median(used), used.std(), error], rtol=1e-12)
-    np.testing.assert_allclose([one.rmse_over_limit, one.paper_rmse], [error / 0.1, np.hypot(0.04, 0.06)], rtol=1e-12)
+    np.testing.assert_allclose([one.rmse_over_mle, one.paper_rmse], [error / 0.1, np.hypot(0.04, 0.06)], rtol=1e-12)
     standard_error = 1.2533 * np.hypot(used.std() / np.sqrt(98), 0.06 / 10)
     np.testing.assert_allclose(one.gap_in_standard_errors, (np.median(used) - 0.46) / standard_error, rtol=1e-12)
 
@@ -224,13 +225,13 @@ def test_verdicts_follow_the_margin():
     errors = np.where(np.arange(100) % 2, 1.0, -1.0)
     paper = np.hypot(0.04, 0.06)
     for size, limit, words in [
-        (0.1, 0.1, ("at the limit", "less exact than paper")),
-        (0.05, 0.1, ("below the limit", "more exact than paper")),
-        (paper * 1.2, paper * 1.2, ("at the limit", "as exact as paper")),
-        (0.3, 0.1, ("3 × the limit", "less exact than paper")),
+        (0.1, 0.1, ("as exact as MLE", "less exact than paper")),
+        (0.05, 0.1, ("more exact than MLE", "more exact than paper")),
+        (paper * 1.2, paper * 1.2, ("as exact as MLE", "as exact as paper")),
+        (0.3, 0.1, ("3 × MLE", "less exact than paper")),
     ]:
         one = scores(synthetic_run(0.5 + size * errors, limit=limit), "ou")[0]
-        assert (one.against_limit, one.against_paper) == words
+        assert (one.against_mle, one.against_paper) == words
     assert scores(synthetic_run([0.4, 0.6]), "ou")[0].verdict == "too few fits to tell"
 
 
@@ -287,11 +288,12 @@ def test_the_report_can_be_made_again_and_of_half_a_run(copied, capsys):
     for path in (copied / "rows").glob("dw*"):
         path.unlink()
     page = run_page(read_run(copied))
-    assert not page.ok and page.status == "2 of 4 cells are done." and "--resume" in page.remedy
-    assert "dw" not in [section.id for section in page.sections]
+    said = page.verdict
+    assert (said.tone, said.headline) == ("caution", "2 of 4 cells are done.") and "--resume" in said.remedy
+    assert "Double well" not in [section.title for section in page.sections]
     for path in (copied / "rows").glob("*"):
         path.unlink()
-    assert run_page(read_run(copied)).status == "0 of 4 cells are done."
+    assert run_page(read_run(copied)).verdict.headline == "0 of 4 cells are done."
 
 
 def test_failures_and_lorenzs_best_runs_are_on_the_page(tmp_path):
@@ -306,23 +308,41 @@ def test_failures_and_lorenzs_best_runs_are_on_the_page(tmp_path):
     assert labels(made.problems["ou"])["H11"] == "H = G²"
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@needs_browser
 def test_in_a_browser_the_page_is_silent_sorts_and_fits_a_phone(stored, tmp_path):
     text = (stored / "report.html").read_text(encoding="utf-8")
-    probe = """<script>
-      const head = document.querySelectorAll("#scores_ou thead button")[3];
+    script = """
+      const head = page.querySelectorAll("#scores_ou thead button")[3];
       head.click(); head.click();
-      const wide = document.createElement("p");
-      wide.textContent = `page ${document.documentElement.scrollWidth} of ${innerWidth}`;
-      document.body.append(wide);
-    </script></body>"""
-    (tmp_path / "report.html").write_text(text.replace("</body>", probe), encoding="utf-8")
-    dom, console = browse(tmp_path / "report.html", tmp_path / "profile", "--window-size=500,900")
-    assert console == []
-    shown = [float(row[3]) for row in read_page(dom).tables["scores_ou"] if row]
-    assert len(shown) == 3 and shown == sorted(shown, reverse=True)
-    page, window = map(int, re.search(r"page (\d+) of (\d+)", dom).groups())
-    assert page <= window
+      const rows = [...page.querySelectorAll("#scores_ou tbody tr")];
+      return [rows.map((row) => Number(row.cells[3].dataset.value)), page.documentElement.scrollWidth];"""
+    (shown, width), console = drive(text, script, tmp_path, width=500)
+    assert console == [] and len(shown) == 3 and shown == sorted(shown, reverse=True) and width <= 500
+
+
+def hostile_run(i):
+    """A results folder whose plan, problems and rows have a hostile text in every field that holds one."""
+    text = HOSTILE[i:] + HOSTILE[:i]
+    system, method, made = text[0], text[1], synthetic_run([0.4, 0.6, np.nan], failed=(1,))
+    facts = dict(made.problems["ou"].facts)
+    facts |= {"name": text[2], "title": text[3], "system": text[4], "table": text[5], "note": text[6], "data": text[7]}
+    facts |= {"states": [text[8]], "equations": text[9], "latex": text[0], "told": {text[1]: text[2]}}
+    facts["limits"] = {"rate": {"rmse": 0.1, "count": 3, "source": text[3]}}
+    facts["published"] = [{"method": method, "quantity": "rate", "median": 0.4, "std": 0.1, "note": text[4]}]
+    facts["published_seconds"] = [{"method": method, "mean": 17.3, "std": 0.3}]
+    rows = [row | {"setup": system, "method": method, "reason": text[5], "commit": text[6]} for row in made.rows]
+    plan = made.plan | {"systems": [system], "methods": [method], "command": text[7], "cells": [text[8]]}
+    plan |= {"settings": {system: {method: text[9]}}, "about": {method: {"short": text[0], "title": text[2]}}}
+    fit = make_record(states=(text[8],))
+    return Run(plan, {system: Record(made.problems["ou"].arrays, facts)}, rows, {(system, method): fit})
+
+
+@needs_browser
+@pytest.mark.parametrize("i", [0, 3, 7])
+def test_in_a_browser_a_hostile_results_folder_stays_text(tmp_path, i):
+    text = write_page(run_page(hostile_run(i)), tmp_path / "r.html").read_text(encoding="utf-8")
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]+\.csv", path.name) for path in (tmp_path / "r_data").iterdir())
+    check_harmless(text, tmp_path)
 
 
 # Comparisons
@@ -337,6 +357,9 @@ def test_compare_writes_the_fits_and_one_page(tmp_path, monkeypatch, capsys):
     assert run(["compare", "obs.csv", "--model", "model.toml", "--methods", "moments", "--out", "cmp"]) == 0
     assert {p.name for p in Path("cmp").iterdir()} == {"comparison.json", "fits", "report.html", "report_data"}
     before = Path("cmp/report.html").read_bytes()
+    assert "<h1>Model of x by 1 methods, fitted to obs.csv</h1>" in before.decode()
+    assert run(["fit", "obs.csv", "--model", "model.toml", "--method", "moments"]) == 0
+    assert "<h1>Model of x fitted to obs.csv</h1>" in Path("run/report.html").read_text(encoding="utf-8")
     capsys.readouterr()
     assert run(["report", "cmp"]) == 0
     assert Path("cmp/report.html").read_bytes() == before
@@ -354,7 +377,7 @@ def test_a_comparison_shows_each_fits_numbers_side_by_side(tmp_path):
     shown = [row for row in found.tables["estimates"] if row]
     for column, record in enumerate(fits.values(), start=1):
         np.testing.assert_array_equal([float(row[column]) for row in shown], record["params"])
-    assert not page.ok and "vgpa" in page.status and "it cannot take this" in text
+    assert page.verdict.tone == "caution" and "vgpa" in page.verdict.headline and "it cannot take this" in text
     assert len(found.ids) == len(set(found.ids))
     stored = read_csv(tmp_path / "r_data" / "estimates.csv")
     assert stored["method"] == ["MaRS", "ESGF"] * 3

@@ -113,7 +113,7 @@ def prepare_beside_fits() -> None:
 
     def follow(model: Any, method: Any, pool: Any, estimate: Any) -> None:
         ahead(model, method, pool, estimate)
-        for module in ("h5netcdf", "sdefit.report.fit"):
+        for module in ("h5netcdf", "sdefit.report.svg"):
             importlib.import_module(module)
 
     _driver.PROGRAMS.follow = follow

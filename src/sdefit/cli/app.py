@@ -5,6 +5,7 @@ Exit status: 0 done; 1 the fit (or the simulation) did not succeed; 2 bad input,
 
 import importlib.metadata
 import io
+import logging
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -60,6 +61,7 @@ def run(arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that has no θ shows a question mark
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # where it keeps its fonts is no news to the user
     command = typer.main.get_command(app)
     try:
         status = command.main(args=list(arguments) or ["--help"], prog_name="sdefit", standalone_mode=False)

@@ -42,7 +42,7 @@ def command(
     fits, refused = _fits(equations, series, names, seed)
     if not fits:
         raise InputError(next(iter(refused.values())))
-    files = _write(out, fits, refused)
+    files = _write(out, fits, refused, data.name)
     if as_json:
         facts = {name: _shared.fit_facts(found, [f"{out / 'fits' / name}.nc"]) for name, found in fits.items()}
         _shared.print_json({"fits": facts, "refused": refused, "files": files})
@@ -79,12 +79,13 @@ def _fits(model: Any, series: Any, names: list[str], seed: int) -> "tuple[dict[s
     return fits, refused
 
 
-def _write(out: Path, fits: "dict[str, Fit]", refused: dict[str, str]) -> list[str]:
+def _write(out: Path, fits: "dict[str, Fit]", refused: dict[str, str], data: str) -> list[str]:
     """Write fits/NAME.nc, what was refused, and the report with its data."""
     from sdefit.report.comparison import begin, write_comparison
 
     begin(out, {name: type(found.method).__name__ for name, found in fits.items()}, refused)
     for name, found in fits.items():
+        found.provenance["data"] = data
         found.save(out / "fits" / f"{name}.nc")
     return [str(out / "fits"), str(write_comparison(out))]
 

@@ -33,6 +33,7 @@ def command(
         method = methods.get("mars" if "mars" in methods.names() else methods.DEFAULT)()
         found = fit(setup.model, series, method, key=fitted)
         truth = {"params": dict(setup.params), "G": setup.G.tolist(), "noise": setup.noise}
+        found.provenance["data"] = "obs.csv"
         files = _shared.write_run(found, out, truth)
     known = dict(setup.params) | dict(matrix_entries(setup.model, setup.G))
     known |= {f"noise[{state}]": setup.noise for state in setup.model.states}

@@ -62,6 +62,7 @@ def command(
     with _shared.waiting(f"fitting {sde.name}"):
         found = fit(sde, series, settings, key=seed)
         _shared.ask_intervals(found, intervals, level)
+        found.provenance["data"] = data.name
         files = _shared.write_run(found, out)
     if as_json:
         _shared.print_json(_shared.fit_facts(found, files))

@@ -88,17 +88,20 @@ class Formula:
                 return _Constant(PLAIN[word](*given))
             return functions[word](*(float(one) if type(one) is _Constant else one for one in given))
 
-        value = self._walk(_Constant, values.__getitem__, apply)
+        value = self.walk(_Constant, values.__getitem__, apply)
         return float(value) if type(value) is _Constant else value
 
     def __str__(self) -> str:
-        return self._walk(_text_number, lambda name: (name, ATOM), _text_apply)[0]
+        return self.walk(_text_number, lambda name: (name, ATOM), _text_apply)[0]
 
     def latex(self) -> str:
         """The formula as LaTeX, for math mode."""
-        return self._walk(_latex_number, lambda name: (latex_name(name), ATOM), _latex_apply)[0]
+        return self.walk(_latex_number, lambda name: (latex_name(name), ATOM), _latex_apply)[0]
 
-    def _walk(self, number: Callable[[float], T], name: Callable[[str], T], apply: Callable[..., T]) -> T:
+    def walk(self, number: Callable[[float], T], name: Callable[[str], T], apply: Callable[..., T]) -> T:
+        """What the functions make of the tree, leaves first: of each number, each name, and each word with what it
+        is applied to.
+        """
         stack: list[T] = []
         for step in self.steps:
             match step:
@@ -187,13 +190,13 @@ _GREEK = re.compile(
     "alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|pi|rho|sigma|tau|upsilon|phi|chi|psi|omega"
     "|Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Upsilon|Phi|Psi|Omega"
 )
-_SUBSCRIPT = re.compile(r"([A-Za-z]+)(?:_?([0-9]+)|_([A-Za-z0-9]+))?")
+NAME_PARTS = re.compile(r"([A-Za-z]+)(?:_?([0-9]+)|_([A-Za-z0-9]+))?")
 _ESCAPES = {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}"}
 
 
 def latex_name(name: str) -> str:
     """A name as LaTeX: Greek letters, subscripts for `theta_1`, `theta1` and `k_on`, else upright text."""
-    found = _SUBSCRIPT.fullmatch(name)
+    found = NAME_PARTS.fullmatch(name)
     if not found:
         return rf"\text{{{''.join(_ESCAPES.get(c, '\\' + c if c in '&%$#_{}' else c) for c in name)}}}"
     base, digits, word = found.groups()

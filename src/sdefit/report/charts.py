@@ -1,7 +1,7 @@
 """What a drawing is: lines, bands and dots on one pair of axes, before any of it is ink.
 
-A `Chart` holds the numbers and their roles only. `svg.py` writes it into a page in a millisecond, and
-`plot.py` draws the same chart with matplotlib, which takes half a second to import.
+A `Chart` holds the numbers and their roles only. `plot.py` draws it with matplotlib, for files and notebooks;
+`svg.py` makes that drawing part of a page.
 """
 
 import dataclasses
@@ -14,11 +14,12 @@ import numpy as np
 # second value for dark backgrounds.
 COLOURS = {
     "ink": "#1f2328",
-    "muted": "#6a737d",
+    "muted": "#59636e",
+    "line": "#e4e8ec",
     "blue": "#0072b2",
     "vermilion": "#d55e00",
     "green": "#009e73",
-    "purple": "#cc79a7",
+    "purple": "#b85a90",
     "orange": "#e69f00",
     "sky": "#56b4e9",
 }
@@ -29,7 +30,7 @@ DRAWN = 1000  # more points than this are thinned before they are drawn; no scre
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A line through points; a point that is not a number breaks it."""
+    """A line through points; a point that is not a number breaks it. `tips` as in `Dots`."""
 
     x: np.ndarray
     y: np.ndarray
@@ -38,6 +39,8 @@ class Line:
     dash: str = ""
     width: float = 1.8
     opacity: float = 1.0
+    tips: Sequence[str] = ()
+    kind: str = "line"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,11 +53,12 @@ class Band:
     colour: str
     label: str = ""
     opacity: float = 0.22
+    kind: str = "band"
 
 
 @dataclasses.dataclass(frozen=True)
 class Dots:
-    """Separate points."""
+    """Separate points; `tips` are what the page says of each instead of its two numbers."""
 
     x: np.ndarray
     y: np.ndarray
@@ -62,6 +66,8 @@ class Dots:
     label: str = ""
     size: float = 4.0
     opacity: float = 0.8
+    tips: Sequence[str] = ()
+    kind: str = "dots"
 
 
 Mark = Line | Band | Dots
@@ -79,7 +85,9 @@ class Chart:
     limits: tuple[float, float] | None = None
     log: bool = False
     square: bool = False
+    dates: bool = False  # whether x is a date, in days since 1970
     names: Sequence[str] = ()  # of the places 0, 1, ... across, where those are kinds and not numbers
+    rows: Sequence[str] = ()  # the same for the places 0, 1, ... from the top down
 
 
 def keys(charts: Sequence[Chart]) -> list[Mark]:
@@ -90,6 +98,12 @@ def keys(charts: Sequence[Chart]) -> list[Mark]:
             if mark.label:
                 seen.setdefault(mark.label, mark)
     return list(seen.values())
+
+
+def shown(text: str, most: int = 48) -> str:
+    """Text as a drawing can hold it: one line of printable characters, not too long."""
+    line = "".join(c if c.isprintable() else "\ufffd" for c in text)
+    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 _LARGEST = 1e300  # drawn: the differences of larger numbers overflow
@@ -118,13 +132,17 @@ def extent(values: Sequence[np.ndarray], pad: float = 0.04) -> tuple[float, floa
     if not finite.size:
         return 0.0, 1.0
     low, high = float(finite.min()), float(finite.max())
-    air = pad * (high - low) or 0.5 * (abs(high) or 1.0)
+    air = pad * (high - low)
+    if air <= 1e-9 * max(abs(low), abs(high)):  # one value, or values that a float hardly tells apart
+        air = 0.5 * (abs(high) or 1.0)
     return low - air, high + air
 
 
 def spans(chart: Chart) -> tuple[tuple[float, float], tuple[float, float]]:
-    """The ranges of both axes, from the marks or from the chart's own limits."""
+    """The ranges of both axes, from the marks or from the chart's own limits; a row chart's limits are across."""
     across = extent([mark.x for mark in chart.marks], pad=0.02)
+    if chart.rows:
+        return chart.limits or across, (len(chart.rows) - 0.5, -0.5)
     if chart.names:
         across = -0.5, len(chart.names) - 0.5
     if chart.limits and chart.limits[0] < chart.limits[1]:
@@ -135,39 +153,3 @@ def spans(chart: Chart) -> tuple[tuple[float, float], tuple[float, float]]:
     positive = [np.log10(h[h > 0]) for h in map(np.asarray, heights)]
     low, high = np.clip(extent(positive), -math.log10(_LARGEST), math.log10(_LARGEST)).tolist()
     return across, (10.0**low, 10.0**high)
-
-
-def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Round numbers inside a range, `about` that many."""
-    rough = (high - low) / about
-    unit = 10.0 ** math.floor(math.log10(rough))
-    step = next(s * unit for s in (1, 2, 2.5, 5, 10) if s * unit >= 0.85 * rough)
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [round(i * step, 12 - math.floor(math.log10(step))) for i in range(first, last + 1)]
-
-
-def log_ticks(low: float, high: float, about: int = 4) -> list[float]:
-    """Powers of ten inside a range, thinned to `about` that many; round numbers where there are too few."""
-    first, last = math.ceil(math.log10(low)), math.floor(math.log10(high))
-    if last - first < 1:
-        return [tick for tick in ticks(low, high, about) if tick > 0]
-    return [10.0**power for power in range(first, last + 1, max(1, math.ceil((last - first) / about)))]
-
-
-def tick_labels(values: Sequence[float], log: bool = False) -> list[str]:
-    """The ticks as text with as many decimals as tell them apart, or as powers of ten where that is shorter."""
-    if log:
-        return [f"{v:g}".replace("-", "−") for v in values]
-    most = max((abs(v) for v in values), default=0.0)
-    step = min(np.diff(values), default=most) or 1.0
-    if most < 1e-3 or (most >= 1e5 and step > most / 100):
-        return [_power(v) for v in values]
-    decimals = next((d for d in range(12) if all(abs(round(v, d) - v) < 1e-6 * step for v in values)), 12)
-    return [f"{v:.{decimals}f}".replace("-", "−") for v in values]
-
-
-def _power(value: float) -> str:
-    if value == 0:
-        return "0"
-    head, _, power = f"{value:.2e}".partition("e")
-    return f"{head.rstrip('0').rstrip('.')}e{int(power)}".replace("-", "−")

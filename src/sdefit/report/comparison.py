@@ -4,18 +4,18 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from sdefit.errors import FileError
 from sdefit.files import inside, put
-from sdefit.report import figures, fit, numbers, spread, tables
-from sdefit.report.charts import Chart, Dots, Line, Mark, keys
+from sdefit.report import figures, fit, numbers, tables
+from sdefit.report.benchmark_figures import stacked, titled
+from sdefit.report.charts import Chart, Dots, Line, Mark
 from sdefit.report.html import write_page
 from sdefit.report.numbers import Numbers
-from sdefit.report.page import Block, Cell, Figure, Key, Notes, Page, Section, Table, number
-from sdefit.report.svg import draw, draw_key
+from sdefit.report.page import Block, Cell, Figure, Notes, Page, Section, Table, Verdict, as_number, number
+from sdefit.report.verdict import status
 from sdefit.store import Record, read
 from sdefit.store.facts import ComparisonFacts, check, need
 
@@ -51,22 +51,23 @@ def write_comparison(folder: str | os.PathLike[str], path: str | os.PathLike[str
 def comparison_page(fits: Fits, refused: Mapping[str, str]) -> Page:
     """Estimates side by side first, then the paths, the model, settings and notes."""
     first = next(iter(fits.values()))
-    bad = [name for name, record in fits.items() if record.facts["status"]["name"] != "ok"]
+    bad = [name for name, record in fits.items() if status(record.facts)["name"] != "ok"]
     sections = [
-        Section("results", "Estimates", [_estimates(fits), *_spread(fits), _outcomes(fits, refused)]),
+        Section("results", "Estimates", [_estimates(fits), *_side_by_side(fits), _outcomes(fits, refused)]),
         Section("figures", "Figures", _paths(fits)),
         Section("model", "Model and data", [fit.equations(first), tables.observations(first)]),
         Section("details", "Settings and provenance", [_settings(fits), tables.provenance(first)]),
         Section("notes", "Notes", [Notes(_notes(fits))]),
     ]
-    ok = not bad and not refused
+    tone = "bad" if bad else "caution" if refused else "good"
+    title = f"{fit.model_title(first)} by {len(fits)} methods"
+    data = (first.facts.get("provenance") or {}).get("data")
+    headline = f"Not every fit succeeded: {', '.join([*bad, *refused])}." if bad or refused else "Every fit succeeded."
+    sentence = "Where the estimates of different methods differ much, the data hardly identify them."
     return Page(
-        title=f"{first.facts.get('name') or 'model'}, by {len(fits)} methods",
+        title=f"{title}, fitted to {data}" if data else title,
         subtitle=fit.data_sentence(first),
-        ok=ok,
-        status="Every fit succeeded." if ok else f"Not every fit succeeded: {', '.join([*bad, *refused])}.",
-        sentence="The estimates of different methods stand side by side; where they differ much, the data tell little.",
-        remedy="",
+        verdict=Verdict(tone, headline, sentence, objections=[f"{name}: {why}" for name, why in refused.items()]),
         sections=sections,
         footer="Written by sdefit from the stored fits; nothing was fitted again.",
     )
@@ -75,7 +76,7 @@ def comparison_page(fits: Fits, refused: Mapping[str, str]) -> Page:
 def estimate_numbers(fits: Fits) -> Numbers:
     """Every estimate with its interval where there is one, one row for each quantity and method."""
     rows = [
-        (row["quantity"], name, float(row["estimate"]), _number(row.get("lower")), _number(row.get("upper")))
+        (row["quantity"], name, float(row["estimate"]), as_number(row.get("lower")), as_number(row.get("upper")))
         for quantity in _quantities(fits)
         for name, record in fits.items()
         for row in record.facts["summary"]
@@ -83,10 +84,6 @@ def estimate_numbers(fits: Fits) -> Numbers:
     ]
     names = ("quantity", "method", "estimate", "lower", "upper")
     return {name: np.array([row[i] for row in rows]) for i, name in enumerate(names)}
-
-
-def _number(value: Any) -> float:
-    return float("nan") if value is None else float(value)
 
 
 def _quantities(fits: Fits) -> list[str]:
@@ -105,7 +102,7 @@ def _estimates(fits: Fits) -> Table:
     return Table("estimates", "Estimates", found, "In the units of the data.", shown=shown)
 
 
-def _spread(fits: Fits) -> list[Block]:
+def _side_by_side(fits: Fits) -> list[Block]:
     """One small panel for each quantity with the estimate of each method."""
     found = estimate_numbers(fits)
     charts = [_panel(fits, found, q) for q in _quantities(fits)][: figures.PANELS] if len(fits) > 1 else []
@@ -115,12 +112,11 @@ def _spread(fits: Fits) -> list[Block]:
 def _panel(fits: Fits, found: Numbers, quantity: str) -> Chart:
     here = {name: column[found["quantity"] == quantity] for name, column in found.items()}
     places = np.array([list(fits).index(m) for m in here["method"]], float)
+    ends = np.stack([here["lower"], here["upper"], np.full(places.size, np.nan)], 1).ravel()
     marks: list[Mark] = [
-        Line(np.array([p, p]), np.array([low, high]), "blue", "interval")
-        for p, low, high in zip(places, here["lower"], here["upper"], strict=True)
-        if np.isfinite(low) and np.isfinite(high)
+        Line(np.repeat(places, 3), ends, "blue", width=2.4, opacity=0.6),
+        Dots(places, here["estimate"], "blue", "estimate and interval", 8.0, 1.0),
     ]
-    marks.append(Dots(places, here["estimate"], "blue", "estimate", 8.0, 1.0))
     limits = _window(np.concatenate([here["estimate"], here["lower"], here["upper"]]))
     return Chart(quantity, marks, f"{quantity} by each method", across="", limits=limits, names=list(fits))
 
@@ -137,10 +133,10 @@ def _window(values: np.ndarray) -> tuple[float, float] | None:
 
 def _paths(fits: Fits) -> list[Block]:
     parts = {name: numbers.path_numbers(record) for name, record in fits.items()}
-    found = spread.stacked([{"method": np.full(len(part["time"]), name), **part} for name, part in parts.items()])
+    found = stacked([{"method": np.full(len(part["time"]), name), **part} for name, part in parts.items()])
     time = fit.time_label(next(iter(fits.values())))
     charts = [
-        spread.titled(chart, f"{name}: {chart.title}")
+        titled(chart, f"{name}: {chart.title}")
         for name, part in parts.items()
         for chart in figures.path_charts(part, time)
     ]
@@ -149,20 +145,18 @@ def _paths(fits: Fits) -> list[Block]:
 
 
 def _figure(name: str, title: str, caption: str, found: Numbers, charts: Sequence[Chart]) -> list[Block]:
-    panels = [draw(chart, f"{name}-{i}") for i, chart in enumerate(charts)]
-    legend = [Key(draw_key(mark), mark.label) for mark in keys(charts)]
-    return [Figure(name, title, caption, found, panels, legend, len(charts) == 1)] if charts else []
+    return [Figure(name, title, caption, found, charts)] if charts else []
 
 
 def _outcomes(fits: Fits, refused: Mapping[str, str]) -> Table:
     """How each method fared and what it cost."""
-    facts = [record.facts for record in fits.values()]
+    facts = [{**record.facts, "status": status(record.facts)} for record in fits.values()]
     blank = [float("nan")] * len(refused)
     columns = {
         "method": [*fits, *refused],
         "status": [f["status"]["name"] for f in facts] + ["refused"] * len(refused),
-        "seconds": [_number(f.get("seconds")) for f in facts] + blank,
-        "compile_seconds": [_number(f.get("compile_seconds")) for f in facts] + blank,
+        "seconds": [as_number(f.get("seconds")) for f in facts] + blank,
+        "compile_seconds": [as_number(f.get("compile_seconds")) for f in facts] + blank,
         "message": [f"{f['status']['message']} {f['status'].get('remedy', '')}".strip() for f in facts]
         + list(refused.values()),
     }

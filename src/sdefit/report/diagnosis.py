@@ -1,15 +1,16 @@
-"""What a stored diagnosis found: the table of checks with their hints, and the figures of the residuals."""
+"""What the residual checks found: the table of checks, and the figures of the residuals."""
 
 import numpy as np
 
 from sdefit.report.charts import Band, Chart, Dots, Line, Mark
-from sdefit.report.numbers import Numbers, series_names
-from sdefit.report.page import Block, Notes, Table
+from sdefit.report.figures import clock
+from sdefit.report.numbers import Numbers, calendar, series_names
+from sdefit.report.page import Block, Table
 from sdefit.store import Record
 
 
 def diagnosis_blocks(record: Record) -> list[Block]:
-    """Hints in words, then every check of every state."""
+    """Every check of every state; what they object to stands in the verdict at the top of the page."""
     known = record.facts.get("diagnosis")
     if not known:
         return []
@@ -19,14 +20,13 @@ def diagnosis_blocks(record: Record) -> list[Block]:
         "state": [row["state"] for row in rows],
         "value": np.array([row["value"] for row in rows], float),
         "p": np.array([row["p"] for row in rows], float),
-        "verdict": ["ok" if row["ok"] else "look" for row in rows],
+        "verdict": ["passes" if row["ok"] else "objects" for row in rows],
     }
     caption = (
         "One-step residuals, in units of their predicted spread: independent and standard normal if the model is "
         "right. p is how often chance alone would look as bad."
     )
-    hints = list(known["hints"]) or ["Nothing in the residuals stands out."]
-    return [Notes(hints), Table("diagnosis", "Checks", columns, caption)]
+    return [Table("diagnosis", "Residual checks", columns, caption)]
 
 
 def residual_numbers(record: Record) -> Numbers:
@@ -34,7 +34,9 @@ def residual_numbers(record: Record) -> Numbers:
     known = record.facts.get("diagnosis")
     if not known:
         return {}
-    rows: dict[str, list[np.ndarray]] = {"series": [], "state": [], "time": [], "residual": []}
+    rows: dict[str, list[np.ndarray]] = {"series": [], "state": [], "time": []}
+    dates = calendar(record)
+    rows |= {"residual": []} if dates is None else {"date": [], "residual": []}
     for i, (name, found) in enumerate(zip(series_names(record), known["residuals"], strict=True)):
         z = np.asarray(found, float)
         for k, state in enumerate(record.facts["states"]):
@@ -43,6 +45,8 @@ def residual_numbers(record: Record) -> Numbers:
             rows["state"].append(np.full(seen.sum(), state))
             rows["time"].append(record["times"][i][: len(z)][seen])
             rows["residual"].append(z[seen, k])
+            if dates is not None:
+                rows["date"].append(dates[i][: len(z)][seen])
     return {name: np.concatenate(parts) for name, parts in rows.items()}
 
 
@@ -52,13 +56,14 @@ def residual_charts(numbers: Numbers, time: str = "time") -> list[Chart]:
     charts = []
     for state in states:
         here = numbers["state"] == state
-        t, z = numbers["time"][here], numbers["residual"][here]
+        t, across = clock({name: column[here] for name, column in numbers.items()}, time)
+        z = numbers["residual"][here]
         ends = np.array([t.min(), t.max()])
         marks: list[Mark] = [
             Band(ends, np.full(2, -1.645), np.full(2, 1.645), "blue", "holds 90 % if the model is right", 0.15),
             Dots(t, z, "ink", "residual", 3.5),
         ]
-        charts.append(Chart(state, marks, f"standardised residuals of {state} over {time}", across=time))
+        charts.append(Chart(state, marks, f"standardised residuals of {state} over {time}", **across))
     return charts
 
 

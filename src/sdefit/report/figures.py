@@ -1,13 +1,17 @@
 """The figures of a fit as charts, each drawn from what the function of its name in `numbers.py` returns."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from sdefit.report.charts import CYCLE, DASHES, Band, Chart, Dots, Line, Mark, extent, thin
+from sdefit.report.charts import CYCLE, DASHES, DRAWN, Band, Chart, Dots, Line, Mark, extent, thin
 from sdefit.report.numbers import Numbers
 
 PANELS = 12  # more panels than this help nobody; the numbers stay whole
+SERIES = 4  # more series than this are drawn together, one panel for each state
+TOGETHER = 60  # the most series that are drawn together
+DAY = np.timedelta64(1, "D")
 
 
 def _panels(numbers: Numbers) -> list[tuple[str, dict[str, np.ndarray]]]:
@@ -22,15 +26,48 @@ def _panels(numbers: Numbers) -> list[tuple[str, dict[str, np.ndarray]]]:
     return panels
 
 
+def clock(part: Numbers, time: str) -> tuple[np.ndarray, dict[str, Any]]:
+    """The times as a chart has them across: days since 1970 where there are dates, else numbers."""
+    if "date" in part:
+        return (part["date"] - np.datetime64(0, "s")) / DAY, {"across": "", "dates": True}
+    return part["time"], {"across": time}
+
+
 def path_charts(numbers: Numbers, time: str = "time") -> list[Chart]:
-    """Observations as dots, the smoothed path as a line in its band, the true path dashed."""
-    return [_path_chart(title, part, time) for title, part in _panels(numbers)]
+    """Observations as dots, the smoothed path as a line in its band, the true path dashed.
+
+    Many series are drawn together: one panel for each state, one thin line for each series.
+    """
+    if not together(numbers):
+        return [_path_chart(title, part, time) for title, part in _panels(numbers)]
+    several, states = (list(dict.fromkeys(numbers[name].tolist())) for name in ("series", "state"))
+    return [_together_chart(state, numbers, several[:TOGETHER], time) for state in states[:PANELS]]
+
+
+def together(numbers: Numbers) -> bool:
+    """Whether there are so many series that one panel shows them all."""
+    return len(set(numbers["series"].tolist())) > SERIES
+
+
+def _together_chart(state: str, numbers: Numbers, several: Sequence[str], time: str) -> Chart:
+    marks: list[Mark] = []
+    across: dict[str, Any] = {}
+    for name in several:
+        here = (numbers["series"] == name) & (numbers["state"] == state)
+        part = {key: column[here] for key, column in numbers.items()}
+        x, across = clock(part, time)
+        line = thin(x, part["mean"], DRAWN // len(several))
+        tips = [f"series {name}"] * len(line)
+        marks.append(Line(x[line], part["mean"][line], "blue", "smoothed state, one line a series", "", 1.0, 0.5, tips))
+    drawn = f"{len(several)} of {len(set(numbers['series'].tolist()))} series"
+    return Chart(f"{state}, {drawn}", marks, f"smoothed paths of {state} in {drawn}", **across)
 
 
 def _path_chart(title: str, part: dict[str, np.ndarray], time: str) -> Chart:
-    line, seen = thin(part["time"], part["mean"]), np.flatnonzero(np.isfinite(part["values"]))
-    seen = seen[thin(part["time"][seen], part["values"][seen])]
-    t = part["time"][line]
+    times, across = clock(part, time)
+    line, seen = thin(times, part["mean"]), np.flatnonzero(np.isfinite(part["values"]))
+    seen = seen[thin(times[seen], part["values"][seen])]
+    t = times[line]
     marks: list[Mark] = [
         Band(t, part["lower"][line], part["upper"][line], "blue", "90 % band of the state"),
         Line(t, part["mean"][line], "blue", "smoothed state"),
@@ -38,9 +75,9 @@ def _path_chart(title: str, part: dict[str, np.ndarray], time: str) -> Chart:
     if "path" in part:
         marks.append(Line(t, part["path"][line], "vermilion", "true path", dash="5 3", width=1.4))
     size = 4.5 if len(seen) < 150 else 3.0
-    marks.append(Dots(part["time"][seen], part["values"][seen], "ink", "observations", size))
+    marks.append(Dots(times[seen], part["values"][seen], "ink", "observations", size))
     alt = f"{title}: {np.isfinite(part['values']).sum()} observations over {time} with the smoothed path"
-    return Chart(title, marks, alt, across=time)
+    return Chart(title, marks, alt, **across)
 
 
 def phase_charts(numbers: Numbers) -> list[Chart]:
@@ -64,7 +101,7 @@ def _phase_chart(part: dict[str, np.ndarray], a: str, b: str) -> Chart:
 
 
 def derivative_charts(numbers: Numbers, time: str = "time") -> list[Chart]:
-    """For each state, both roads to ż before matching and after it, on common axes."""
+    """For each state of the first few series, samples of ż before matching and after it, on common axes."""
     charts = []
     for title, part in _panels(numbers)[: PANELS // 2] if numbers else []:
         stages = [s for s in ("before", "after") if f"model_{s}_median" in part]
@@ -74,7 +111,7 @@ def derivative_charts(numbers: Numbers, time: str = "time") -> list[Chart]:
 
 
 def _common_limits(part: dict[str, np.ndarray], stages: Sequence[str]) -> tuple[float, float]:
-    """Limits that show all of the data's road, and the model's as far as three times the data's range."""
+    """Limits that show all samples from the data, and the model's as far as three times the data's range."""
     low, high = extent([part["data_lower"], part["data_upper"]])
     model = [part[f"model_{stage}_{edge}"] for stage in stages for edge in ("lower", "upper")]
     model_low, model_high = extent(model)
@@ -85,16 +122,17 @@ def _derivative_chart(
     title: str, part: dict[str, np.ndarray], stage: str, limits: tuple[float, float], time: str
 ) -> Chart:
     marks: list[Mark] = []
-    line = thin(part["time"], part["data_median"])
-    t = part["time"][line]
-    for road, colour, label in (("data", "blue", "from the data"), (f"model_{stage}", "vermilion", "from the model")):
-        band = part[f"{road}_lower"][line], part[f"{road}_upper"][line]
+    times, across = clock(part, time)
+    line = thin(times, part["data_median"])
+    t = times[line]
+    for source, colour, label in (("data", "blue", "from the data"), (f"model_{stage}", "vermilion", "from the model")):
+        band = part[f"{source}_lower"][line], part[f"{source}_upper"][line]
         marks.append(Band(t, *band, colour, opacity=0.2))
-        few = [name for name in part if name.startswith(f"{road}_sample_")]
+        few = [name for name in part if name.startswith(f"{source}_sample_")]
         marks += [Line(t, part[name][line], colour, width=0.7, opacity=0.45) for name in few]
-        marks.append(Line(t, part[f"{road}_median"][line], colour, label, dash="" if road == "data" else "6 3"))
+        marks.append(Line(t, part[f"{source}_median"][line], colour, label, dash="" if source == "data" else "6 3"))
     alt = f"derivative of {title} {stage} matching, samples from the data and from the model"
-    return Chart(f"{title}, {stage} matching", marks, alt, across=time, limits=limits)
+    return Chart(f"{title}, {stage} matching", marks, alt, limits=limits, **across)
 
 
 def field_charts(numbers: Numbers, time: str = "time") -> list[Chart]:
@@ -102,22 +140,22 @@ def field_charts(numbers: Numbers, time: str = "time") -> list[Chart]:
     if not numbers:
         return []
     if len(set(numbers["state"].tolist())) > 1:
-        return [_field_chart(title, part, "time", time) for title, part in _panels(numbers)]
-    # One state: the drift is one curve, whatever series told it.
+        return [_field_chart(title, part, *clock(part, time)) for title, part in _panels(numbers)]
+    # One state: the drift is one curve of the state, in whatever series it was learned.
     order = np.argsort(numbers["x"], kind="stable")
-    state = str(numbers["state"][0])
-    return [_field_chart(state, {name: column[order] for name, column in numbers.items()}, "x", state)]
+    state, part = str(numbers["state"][0]), {name: column[order] for name, column in numbers.items()}
+    return [_field_chart(state, part, part["x"], {"across": state})]
 
 
-def _field_chart(title: str, part: dict[str, np.ndarray], by: str, across: str) -> Chart:
-    line = thin(part[by], part["learned"])
-    x = part[by][line]
+def _field_chart(title: str, part: dict[str, np.ndarray], x: np.ndarray, across: dict[str, Any]) -> Chart:
+    line = thin(x, part["learned"])
+    x = x[line]
     marks: list[Mark] = [
         Band(x, part["lower"][line], part["upper"][line], "blue", "90 % band of the learned drift"),
         Line(x, part["learned"][line], "blue", "learned drift"),
         Line(x, part["model"][line], "vermilion", "drift of the model", dash="6 3"),
     ]
-    return Chart(f"drift of {title}", marks, f"learned drift of {title} and the model's own", across=across)
+    return Chart(f"drift of {title}", marks, f"learned drift of {title} and the model's own", **across)
 
 
 def trace_charts(numbers: Numbers) -> list[Chart]:

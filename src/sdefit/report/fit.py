@@ -1,56 +1,61 @@
-"""The page of one fit, from its stored `Record`, and its figures as matplotlib draws them."""
+"""The page of one fit, from its stored `Record`, and its figures."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sdefit.errors import InputError
-from sdefit.report import figures, numbers, tables
-from sdefit.report.charts import Chart, keys
-from sdefit.report.diagnosis import (
-    diagnosis_blocks,
-    drift_charts,
-    drift_numbers,
-    quantile_charts,
-    quantile_numbers,
-    residual_charts,
-    residual_numbers,
-)
-from sdefit.report.mathml import Unknown, mathml
-from sdefit.report.page import Block, Facts, Figure, Key, Notes, Page, Section, Text, number
-from sdefit.report.svg import draw, draw_alone, draw_key
-from sdefit.report.uncertainty import interval_blocks, profile_charts, profile_numbers
+from sdefit.errors import InputError, SdefitError
+from sdefit.report import diagnosis, figures, numbers, tables, uncertainty
+from sdefit.report.charts import Chart
+from sdefit.report.numbers import Numbers
+from sdefit.report.page import Block, Facts, Figure, Notes, Page, Section, Text, number
+from sdefit.report.verdict import verdict
 from sdefit.store import Record
 
 if TYPE_CHECKING:
     from sdefit.report.plot import Plot
 
-Drawn = tuple[numbers.Numbers, list[Chart]]
+_BUILT_IN = {
+    "lotka_volterra": "Lotka-Volterra",
+    "ornstein_uhlenbeck": "Ornstein-Uhlenbeck",
+    "double_well": "Double well",
+    "lorenz63": "Lorenz 63",
+}
 
 
 def fit_page(record: Record) -> Page:
-    """Summary first, then figures, the model, and how the numbers came about."""
-    facts, status = record.facts, record.facts["status"]
+    """The verdict first, then estimates, figures, the model, and how the numbers came about."""
     sections = [
         Section("results", "Estimates", _estimates(record)),
-        Section("uncertainty", "What the data tell", interval_blocks(record)),
         Section("figures", "Figures", _figures(record)),
-        Section("diagnosis", "Residuals", diagnosis_blocks(record)),
+        Section("uncertainty", "Intervals", uncertainty.interval_blocks(record)),
+        Section("diagnosis", "Residuals", diagnosis.diagnosis_blocks(record)),
         Section("model", "Model", _model(record)),
         Section("details", "Settings and provenance", _details(record)),
         Section("notes", "Notes", _notes(record)),
     ]
+    sentence = " ".join(filter(None, [tables.coverage(record), _time_sentence(record)]))
     return Page(
-        title=f"{facts.get('name') or facts.get('model') or 'model'}, fitted by {method_title(record)}",
-        subtitle=data_sentence(record),
-        ok=status["name"] == "ok",
-        status=status["message"],
-        sentence=" ".join(filter(None, [_time_sentence(record), tables.coverage(record)])),
-        remedy=status.get("remedy", ""),
+        title=fit_title(record),
+        subtitle=f"{data_sentence(record)} · {method_title(record)}",
+        verdict=verdict(record, sentence),
         sections=[section for section in sections if section.blocks],
         footer=_footer(record),
     )
+
+
+def fit_title(record: Record) -> str:
+    """What was fitted to what, as a scientist would write it."""
+    data = (record.facts.get("provenance") or {}).get("data")
+    return f"{model_title(record)} fitted to {data}" if data else f"{model_title(record)}, fitted"
+
+
+def model_title(record: Record) -> str:
+    """The model's name, or of one that has none its states."""
+    name, states = str(record.facts.get("name") or "model"), ", ".join(record.facts["states"])
+    return f"Model of {states}" if name == "model" else _BUILT_IN.get(name, name)
 
 
 def method_title(record: Record) -> str:
@@ -63,8 +68,8 @@ def data_sentence(record: Record) -> str:
     """What was fitted, in numbers."""
     observed = int(np.isfinite(record["values"]).sum())
     free, states, several = len(numbers.free_names(record)), record.facts["states"], len(record["times"])
-    parts = [_count(free, "free parameter"), _count(len(states), "state"), _count(observed, "observed value")]
-    return " · ".join(parts + ([f"{several} series"] if several > 1 else []))
+    parts = [_count(observed, "observed value"), _count(len(states), "state"), _count(free, "free parameter")]
+    return " · ".join(([f"{several} series"] if several > 1 else []) + parts)
 
 
 def _count(n: int, word: str) -> str:
@@ -73,143 +78,152 @@ def _count(n: int, word: str) -> str:
 
 def _time_sentence(record: Record) -> str:
     seconds = record.facts.get("seconds")
-    return f"It took {number(float(seconds), 2)} seconds." if seconds is not None else ""
+    return f"The fit took {number(float(seconds), 2)} seconds." if seconds is not None else ""
 
 
 def _estimates(record: Record) -> list[Block]:
-    blocks: list[Block] = [tables.estimates(record), tables.noise(record)]
-    if record.facts.get("diffusion") != "none":
-        blocks.append(tables.diffusion(record))
-    return blocks
+    blocks: list[Block] = [*_figure("estimates", record), tables.estimates(record), tables.noise(record)]
+    return blocks + ([tables.diffusion(record)] if record.facts.get("diffusion") != "none" else [])
 
 
 def _figures(record: Record) -> list[Block]:
-    drawn = [(kind, *make(record)) for kind, make in FIGURES.items()]
-    return [_figure(kind, found, charts) for kind, found, charts in drawn if charts]
+    return [block for kind in FIGURES if kind != "estimates" for block in _figure(kind, record)]
 
 
-def _states(record: Record) -> Drawn:
-    found = numbers.path_numbers(record)
-    return found, figures.path_charts(found, time_label(record))
+@dataclasses.dataclass(frozen=True)
+class Drawing:
+    """A figure of a fit: its words, the function of its numbers, and that of its charts, which gets a time label."""
 
+    title: str
+    caption: str
+    numbers: Callable[[Record], Numbers]
+    charts: Callable[..., list[Chart]]
+    timed: bool = False
 
-def _phase(record: Record) -> Drawn:
-    found = numbers.phase_numbers(record)
-    return found, figures.phase_charts(found)
-
-
-def _derivatives(record: Record) -> Drawn:
-    found = numbers.derivative_numbers(record)
-    return found, figures.derivative_charts(found, time_label(record))
-
-
-def _field(record: Record) -> Drawn:
-    found = numbers.field_numbers(record)
-    return found, figures.field_charts(found, time_label(record))
-
-
-def _increments(record: Record) -> Drawn:
-    found = numbers.diffusion_numbers(record)
-    return found, figures.diffusion_charts(found)
-
-
-def _profile(record: Record) -> Drawn:
-    found = profile_numbers(record)
-    return found, profile_charts(found)
-
-
-def _residuals(record: Record) -> Drawn:
-    found = residual_numbers(record)
-    return found, residual_charts(found, time_label(record))
-
-
-def _quantiles(record: Record) -> Drawn:
-    found = quantile_numbers(record)
-    return found, quantile_charts(found)
-
-
-def _drift(record: Record) -> Drawn:
-    found = drift_numbers(record)
-    return found, drift_charts(found)
-
-
-def _trace(record: Record) -> Drawn:
-    found = numbers.trace_numbers(record)
-    return found, figures.trace_charts(found)
+    def draw(self, record: Record) -> tuple[Numbers, list[Chart]]:
+        """The numbers and the charts."""
+        found = self.numbers(record)
+        return found, (self.charts(found, time_label(record)) if self.timed else self.charts(found)) if found else []
 
 
 # The figures of a fit in the order of the page; the names are also those of `plot_fit`.
 FIGURES = {
-    "states": _states,
-    "derivatives": _derivatives,
-    "field": _field,
-    "phase": _phase,
-    "increments": _increments,
-    "trace": _trace,
-    "profile": _profile,
-    "residuals": _residuals,
-    "quantiles": _quantiles,
-    "drift": _drift,
-}
-_TITLES = {
-    "states": "Observations and smoothed states",
-    "phase": "States against each other",
-    "field": "The drift, learned without a formula and from the model",
-    "derivatives": "Derivatives, before and after matching",
-    "increments": "What noise adds in one unit of time",
-    "trace": "Optimisation",
-    "profile": "Profile likelihood",
-    "residuals": "One-step residuals",
-    "quantiles": "Residuals against the normal law",
-    "drift": "Drift in the data and in the model",
-}
-_CAPTIONS = {
-    "states": "The band holds the state, not a new observation, with 90 % probability.",
-    "phase": "The same path without its clock.",
-    "derivatives": "Samples of the derivative of the smooth part of the path, by two roads: from the data alone, and "
-    "through the drift. Thick lines are medians, bands hold 90 % of the samples, thin lines are single samples. "
-    "Matching moves the parameters until the two roads agree. Far outside the data's range the model's is cut off.",
-    "field": "The learned drift assumes no formula. Where the model's lies outside the band for long, the data ask for "
-    "another one.",
-    "increments": "The density of the increments.",
-    "increments_of_pairs": "Each outline lies one standard deviation from zero.",
-    "trace": "Parameters are shown as multiples of their estimates, so their lines end at 1.",
-    "profile": "The highest log-likelihood with the parameter held at each value, less its maximum. The data do not "
-    "bound the parameter on a side that stays flat.",
-    "residuals": "What each observation was beyond its prediction from those before, in units of the predicted spread.",
-    "quantiles": "On the line if the residuals are standard normal.",
-    "drift": "In bins of each state: the mean of the fitted drift, and the same with what predictions missed added.",
+    "estimates": Drawing(
+        "Estimates and intervals",
+        "Each line is an interval as a share of its own estimate: short lines are well known. A line that reaches the "
+        "edge goes on beyond it.",
+        uncertainty.forest_numbers,
+        uncertainty.forest_charts,
+    ),
+    "states": Drawing(
+        "Observations and smoothed states",
+        "The band holds the state, not a new observation, with 90 % probability.",
+        numbers.path_numbers,
+        figures.path_charts,
+        timed=True,
+    ),
+    "derivatives": Drawing(
+        "Derivatives, before and after matching",
+        "Samples of the derivative of the smooth part of the path: from the data alone, and through the drift. Thick "
+        "lines are medians, bands hold 90 % of the samples, thin lines are single samples. Matching moves the "
+        "parameters until both agree. Far outside the data's range the model's samples are cut off.",
+        numbers.derivative_numbers,
+        figures.derivative_charts,
+        timed=True,
+    ),
+    "field": Drawing(
+        "The drift, learned without a formula and from the model",
+        "The learned drift assumes no formula. Where the model's lies outside the band for long, the data ask for "
+        "another one.",
+        numbers.field_numbers,
+        figures.field_charts,
+        timed=True,
+    ),
+    "phase": Drawing(
+        "States against each other",
+        "The path without its clock; of several series that of the first.",
+        numbers.phase_numbers,
+        figures.phase_charts,
+    ),
+    "increments": Drawing(
+        "What process noise adds in one unit of time",
+        "For one state the density of the increments; for two states an outline one standard deviation from zero.",
+        numbers.diffusion_numbers,
+        figures.diffusion_charts,
+    ),
+    "trace": Drawing(
+        "Optimisation",
+        "Parameters are shown as multiples of their estimates, so their lines end at 1.",
+        numbers.trace_numbers,
+        figures.trace_charts,
+    ),
+    "profile": Drawing(
+        "Profile likelihood",
+        "The highest log-likelihood with the parameter held at each value, less its maximum. The data do not bound "
+        "the parameter on a side that stays flat.",
+        uncertainty.profile_numbers,
+        uncertainty.profile_charts,
+    ),
+    "residuals": Drawing(
+        "One-step residuals",
+        "What each observation was beyond its prediction from those before, in units of the predicted standard "
+        "deviation.",
+        diagnosis.residual_numbers,
+        diagnosis.residual_charts,
+        timed=True,
+    ),
+    "quantiles": Drawing(
+        "Residuals against the normal distribution",
+        "On the line if the residuals are standard normal.",
+        diagnosis.quantile_numbers,
+        diagnosis.quantile_charts,
+    ),
+    "drift": Drawing(
+        "Drift in the data and in the model",
+        "In bins of each state: the mean of the fitted drift, and the same with the mean one-step residual added.",
+        diagnosis.drift_numbers,
+        diagnosis.drift_charts,
+    ),
 }
 
 
 def plot_fit(record: Record, kind: str = "states") -> "Plot":
-    """One figure of a fit as matplotlib draws it: states, phase, derivatives, field, increments or trace."""
-    from sdefit.report.plot import plot  # here, not above: matplotlib takes half a second that a page does not need
+    """One figure of a fit as a matplotlib figure; `kind` is a name of `FIGURES`."""
+    from sdefit.report.plot import plot  # here, not above: matplotlib takes half a second
 
     if kind not in FIGURES:
         raise InputError(f"kind must be one of {', '.join(FIGURES)}, not {kind!r}")
-    _, charts = FIGURES[kind](record)
+    _, charts = FIGURES[kind].draw(record)
     if not charts:
-        asked = {"profile": "fit.profile(name)"} | dict.fromkeys(("residuals", "quantiles", "drift"), "fit.diagnose()")
+        asked = {"profile": "fit.profile(name)", "estimates": "fit.intervals(key=key)"}
+        asked |= dict.fromkeys(("residuals", "quantiles", "drift"), "fit.diagnose()")
         why = f"call {asked[kind]} first" if kind in asked else "its method or model has none of them"
         raise InputError(f"this fit holds no numbers for the figure {kind!r}; {why}")
     return plot(charts)
 
 
-def _caption(kind: str, charts: Sequence[Chart]) -> str:
-    if kind == "increments" and charts[0].square:
-        kind = "increments_of_pairs"
+def _figure(kind: str, record: Record) -> list[Block]:
+    """A figure with its caption; nothing where there is nothing to draw."""
+    found, charts = FIGURES[kind].draw(record)
+    if not charts:
+        return []
+    caption = _caption(kind, found, charts)
+    alone = len(charts) == 1 and kind in ("states", "estimates", "residuals")
+    return [Figure(kind, FIGURES[kind].title, caption, found, charts, alone)]
+
+
+def _caption(kind: str, found: Numbers, charts: Sequence[Chart]) -> str:
+    """The figure's caption, as it is true of these charts."""
+    caption = FIGURES[kind].caption
     if kind == "trace" and not any(mark.label for chart in charts for mark in chart.marks):
         return ""
-    more = f" At most {figures.PANELS} panels are drawn; the CSV file has all numbers."
-    return _CAPTIONS[kind] + (more if len(charts) == figures.PANELS else "")
-
-
-def _figure(kind: str, found: numbers.Numbers, charts: Sequence[Chart]) -> Figure:
-    alone = kind == "states" and len(charts) == 1
-    panels = [draw_alone(charts[0], kind)] if alone else [draw(chart, f"{kind}-{i}") for i, chart in enumerate(charts)]
-    legend = [Key(draw_key(mark), mark.label) for mark in keys(charts)]
-    return Figure(kind, _TITLES[kind], _caption(kind, charts), found, panels, legend, len(charts) == 1 and not alone)
+    if kind not in ("states", "derivatives"):
+        return caption
+    several, states = (len(set(found[name].tolist())) for name in ("series", "state"))
+    if kind == "states" and figures.together(found):
+        caption, several = "Each line is the smoothed state of one series.", 1
+    drawn = len(charts) // (2 if kind == "derivatives" else 1)
+    return caption + (" Not all are drawn; the CSV file has all numbers." if drawn < several * states else "")
 
 
 def time_label(record: Record) -> str:
@@ -229,14 +243,21 @@ def _model(record: Record) -> list[Block]:
 
 
 def equations(record: Record) -> Text:
-    """The model as mathematics where it can be drawn, else as text, with its LaTeX folded below."""
+    """The model as mathematics where it can be read again, else as text, with its LaTeX folded below."""
     text, latex = str(record.facts.get("equations") or ""), str(record.facts.get("latex") or "")
+    math = _math(record.facts.get("model"))
+    source = "\n\n".join(filter(None, [text if math is not None else "", latex]))
+    return Text("Equations", text, math, source, "Source: text and LaTeX" if text else "LaTeX")
+
+
+def _math(stored: Any) -> Any:
+    """The stored model as a tree of MathML: its equations are read again, so no markup is ever taken from a file."""
+    from sdefit.dynamics import model_file, printing  # here, not above: they need jax, which most reports do not
+
     try:
-        markup = mathml(latex) if latex else ""
-    except Unknown:
-        markup = ""
-    source = "\n\n".join(filter(None, [text if markup else "", latex]))
-    return Text("Equations", text, markup, source, "Source: text and LaTeX" if text else "LaTeX")
+        return printing.mathml(model_file.from_dict(stored))
+    except (SdefitError, TypeError, ValueError, KeyError, AttributeError):
+        return None
 
 
 def _details(record: Record) -> list[Block]:
@@ -252,6 +273,4 @@ def _notes(record: Record) -> list[Block]:
 def _footer(record: Record) -> str:
     provenance = record.facts.get("provenance") or {}
     version = provenance.get("sdefit") or provenance.get("version") or ""
-    return f"Written by sdefit {version} from the stored result; nothing was fitted again.".replace(
-        "sdefit  ", "sdefit "
-    )
+    return f"Written by {f'sdefit {version}'.strip()} from the stored result; nothing was fitted again."

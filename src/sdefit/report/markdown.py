@@ -13,7 +13,11 @@ def write_markdown(page: Page, path: Path) -> None:
 
 def markdown(page: Page) -> str:
     """Title, status, and every table and list of facts under the titles of their sections."""
-    parts = [f"# {page.title}", page.subtitle, f"{page.status} {page.sentence} {page.remedy}".strip()]
+    parts = [
+        f"# {page.title}",
+        page.subtitle,
+        " ".join(filter(None, [page.verdict.headline, page.verdict.sentence, page.verdict.remedy])),
+    ]
     for section in page.sections:
         blocks = [_block(block) for block in section.blocks if isinstance(block, Table | Facts)]
         if blocks:

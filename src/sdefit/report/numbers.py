@@ -2,6 +2,7 @@
 
 Nothing is computed again but quantiles of stored samples and outlines of stored matrices. Where the
 record lacks what a figure needs, its numbers are empty and the figure is left out.
+Rows have a column `time`, in the units of the data, and a column `date` where times were read from dates.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +12,8 @@ import numpy as np
 from sdefit.store import Record
 
 Numbers = Mapping[str, np.ndarray]  # column name → values, all of one length
+# Seconds from 1970 to the first and last day of the years that calendars of computers know, 1 to 9999.
+_CALENDAR = (-62135596800.0, 253402214400.0)
 WIDE = 1.6448536269514722  # the standard normal quantile of 95 %, so that bands hold 90 %
 
 
@@ -46,17 +49,46 @@ def is_fixed(record: Record, name: str) -> bool:
 def path_numbers(record: Record) -> Numbers:
     """Observations and the smoothed path: one row for each series, state and time."""
     parts = list(_each(record))
-    rows = {
-        "series": [np.full(n.sum(), name) for name, n, _, _ in parts],
-        "state": [np.full(n.sum(), state) for _, n, _, state in parts],
-        "time": [record["times"][i[0]][n] for _, n, i, _ in parts],
-    }
+    columns = _row_names(record, parts)
     for name in ("values", "mean", "std", *(["path"] if "path" in record else [])):
-        rows[name] = [record[name][i][n] for _, n, i, _ in parts]
-    columns = {name: np.concatenate(part) for name, part in rows.items()}
+        columns[name] = np.concatenate([record[name][i][n] for _, n, i, _ in parts])
     columns["lower"] = columns["mean"] - WIDE * columns["std"]
     columns["upper"] = columns["mean"] + WIDE * columns["std"]
     return columns
+
+
+def _row_names(record: Record, parts: Sequence[tuple[str, np.ndarray, tuple, str]]) -> dict[str, np.ndarray]:
+    """The series, state, time and date of every row."""
+    columns = {
+        "series": np.concatenate([np.full(n.sum(), name) for name, n, _, _ in parts]),
+        "state": np.concatenate([np.full(n.sum(), state) for _, n, _, state in parts]),
+        "time": np.concatenate([record["times"][i[0]][n] for _, n, i, _ in parts]),
+    }
+    dates = calendar(record)
+    if dates is not None:
+        columns["date"] = np.concatenate([dates[i[0]][n] for _, n, i, _ in parts])
+    return columns
+
+
+def calendar(record: Record) -> np.ndarray | None:
+    """The dates of all times, (series, time), where the data have dates that a calendar axis can show."""
+    from sdefit.data.clock import SECONDS  # here, not above: `sdefit.data` needs jax, which most reports do not
+
+    origins = [one.get("origin") for one in record.facts.get("series") or ()]
+    unit = SECONDS.get(str(record.facts.get("time_unit")))
+    if unit is None or len(origins) != len(record["times"]) or not all(origins):
+        return None
+    try:
+        start = np.array([np.datetime64(str(one), "s") for one in origins])
+    except ValueError:
+        return None
+    seconds = start.astype(float)[:, None] + np.round(record["times"] * unit)
+    if np.nanmin(seconds) < _CALENDAR[0] or np.nanmax(seconds) > _CALENDAR[1]:
+        return None
+    missing = np.isnan(seconds)
+    dates = np.where(missing, 0.0, seconds).astype(np.int64).astype("datetime64[s]")
+    dates[missing] = np.datetime64("NaT", "s")
+    return dates
 
 
 def _each(record: Record) -> Iterator[tuple[str, np.ndarray, tuple, str]]:
@@ -89,17 +121,13 @@ def derivative_numbers(record: Record, samples: int = 5) -> Numbers:
     if "data" not in trace or trace["data"].shape[2] < record["times"].shape[1]:
         return {}
     parts = list(_each(record))
-    columns = {
-        "series": np.concatenate([np.full(n.sum(), name) for name, n, _, _ in parts]),
-        "state": np.concatenate([np.full(n.sum(), state) for _, n, _, state in parts]),
-        "time": np.concatenate([record["times"][i[0]][n] for _, n, i, _ in parts]),
-    }
-    for road in (r for r in ("data", "model_before", "model_after") if r in trace):
-        per_part = [trace[road][(slice(None), *i)][:, : len(n)][:, n] for _, n, i, _ in parts]
+    columns = _row_names(record, parts)
+    for source in (one for one in ("data", "model_before", "model_after") if one in trace):
+        per_part = [trace[source][(slice(None), *i)][:, : len(n)][:, n] for _, n, i, _ in parts]
         flat = np.concatenate(per_part, axis=1)
         lower, median, upper = np.quantile(flat, [0.05, 0.5, 0.95], axis=0)
-        columns |= {f"{road}_median": median, f"{road}_lower": lower, f"{road}_upper": upper}
-        columns |= {f"{road}_sample_{s + 1}": flat[s] for s in range(min(samples, len(flat)))}
+        columns |= {f"{source}_median": median, f"{source}_lower": lower, f"{source}_upper": upper}
+        columns |= {f"{source}_sample_{s + 1}": flat[s] for s in range(min(samples, len(flat)))}
     return columns
 
 
@@ -117,10 +145,7 @@ def field_numbers(record: Record) -> Numbers:
         return np.concatenate([array[i][: len(n)][n] for _, n, i, _ in parts])
 
     mean, half = column(trace["mean"]), WIDE * column(trace["std"])
-    return {
-        "series": np.concatenate([np.full(n.sum(), name) for name, n, _, _ in parts]),
-        "state": np.concatenate([np.full(n.sum(), state) for _, n, _, state in parts]),
-        "time": np.concatenate([record["times"][i[0]][n] for _, n, i, _ in parts]),
+    return _row_names(record, parts) | {
         "x": column(record["mean"]),
         "learned": mean,
         "lower": mean - half,

@@ -5,10 +5,13 @@ A fit, a comparison and a reproduction differ only in the sections they put on a
 
 import dataclasses
 import math
+import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from sdefit.report.charts import Chart, Mark, keys
 
 # The numbers of a table or of a figure: column name → values, all of one length. It is also the CSV file.
 Columns = Mapping[str, Sequence[Any] | np.ndarray]
@@ -29,17 +32,6 @@ class Cell:
 
 
 @dataclasses.dataclass(frozen=True)
-class Bar:
-    """An interval drawn inside a table's row, as percentages of the row's own width."""
-
-    start: float
-    width: float
-    dot: float
-    tick: float | None
-    label: str
-
-
-@dataclasses.dataclass(frozen=True)
 class Table:
     """A sortable table; `name` is the stem of its CSV file, the first column names the row.
 
@@ -51,7 +43,6 @@ class Table:
     columns: Columns
     caption: str = ""
     heads: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    bars: Sequence[Bar | None] = ()
     shown: Columns | None = None
     kind: str = "table"
 
@@ -71,7 +62,7 @@ class Matrix:
     title: str
     labels: Sequence[str]
     values: Sequence[Sequence[Cell]]
-    shades: Sequence[Sequence[float]]
+    shades: Sequence[Sequence[int]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,25 +78,25 @@ class Matrices:
 
 
 @dataclasses.dataclass(frozen=True)
-class Key:
-    """One entry of a figure's legend: a small drawing of the mark, and what it stands for."""
-
-    svg: str
-    text: str
-
-
-@dataclasses.dataclass(frozen=True)
 class Figure:
-    """Panels (SVG text) that share a title, a legend and the numbers they were drawn from."""
+    """Charts that share a title, a legend and the numbers they were drawn from."""
 
     name: str
     title: str
     caption: str
     columns: Columns
-    panels: Sequence[str]
-    keys: Sequence[Key] = ()
-    small: bool = False  # half as wide as the page, where there is room for two
+    charts: Sequence[Chart]
+    alone: bool = False  # one chart as wide as the page
     kind: str = "figure"
+
+    @property
+    def keys(self) -> Sequence[Mark]:
+        return keys(self.charts)
+
+    @property
+    def small(self) -> bool:
+        """Whether it is half as wide as the page, where there is room for two."""
+        return len(self.charts) == 1 and not self.alone
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,11 +115,11 @@ class Facts:
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """Verbatim text, or trusted markup made here (`markup`), with an optional text folded below it."""
+    """Verbatim text, or in its place the root of a tree of MathML, with an optional text folded below it."""
 
     title: str
     body: str = ""
-    markup: str = ""
+    math: ET.Element | None = None
     folded: str = ""
     folded_title: str = ""
     kind: str = "text"
@@ -155,17 +146,41 @@ class Section:
 
 
 @dataclasses.dataclass(frozen=True)
+class Group:
+    """Quantities that are estimated equally well, one short text for each; `tone` is "good", "caution" or "bad"."""
+
+    title: str
+    tone: str
+    items: Sequence[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What stands at the top of a page: how it went, what is known how well, and all that objects."""
+
+    tone: str
+    headline: str
+    sentence: str = ""
+    remedy: str = ""
+    groups: Sequence[Group] = ()
+    objections: Sequence[str] = ()
+    remarks: Sequence[str] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class Page:
-    """A whole report: title, the one sentence that says how it went, and the sections."""
+    """A whole report: title, verdict and sections."""
 
     title: str
     subtitle: str
-    ok: bool
-    status: str
-    sentence: str
-    remedy: str
+    verdict: Verdict
     sections: Sequence[Section]
     footer: str = ""
+
+
+def as_number(value: Any, default: float = math.nan) -> float:
+    """A stored number, or the default where none is stored."""
+    return default if value is None else float(value)
 
 
 def number(value: float, digits: int = 4) -> str:
@@ -191,4 +206,7 @@ def cell(value: Any) -> Cell:
         return Cell(str(value).replace("-", "−"), str(int(value)), True)
     if isinstance(value, float | np.floating):
         return Cell(number(float(value)), repr(float(value)), True)
+    if isinstance(value, np.datetime64):
+        text = str(value).replace("T", " ").removesuffix(" 00:00:00")
+        return Cell(text, str(value), False)
     return Cell(str(value), str(value), False)

@@ -1,29 +1,44 @@
-"""A `Chart` drawn with matplotlib, through its object interface: pyplot is slow and keeps global state."""
+"""A `Chart` drawn with matplotlib, through its object interface: pyplot is slow and keeps global state.
+
+This is the only place that draws. `plot` gives a figure for files and notebooks, `panel` one chart for a page. A
+charting library for the browser (uPlot, Plotly) would be a second renderer beside it, and Plotly 3 MB a page.
+"""
 
 import io
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
-from sdefit.report.charts import COLOURS, Band, Chart, Dots, Line, Mark, keys, log_ticks, spans, tick_labels, ticks
+from sdefit.report.charts import COLOURS, Band, Chart, Dots, Line, Mark, keys, shown, spans
 
 STYLE: dict[Any, Any] = {
-    "font.size": 10,
+    "font.size": 12,
+    "text.parse_math": False,  # names are text, whatever stands in them
     "axes.edgecolor": COLOURS["muted"],
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.spines.left": False,
+    "axes.formatter.limits": (-4, 5),
     "xtick.color": COLOURS["muted"],
     "ytick.color": COLOURS["muted"],
     "axes.labelcolor": COLOURS["muted"],
+    "path.simplify": False,  # charts are thinned before, so that every corner of a line is an observation time
+    "svg.fonttype": "none",
 }
-SIZE = (4.8, 2.7)
-# Room around each panel for its labels, in inches; fixed, so that no layout engine has to run.
-LEFT, RIGHT, TOP, BOTTOM, KEYS = 0.6, 0.15, 0.35, 0.48, 0.35
+# Sizes in points of 1/72 inch, which are the units of the page's drawings; room around the axes is fixed, so that
+# no layout engine has to run.
+WIDTH, WIDE, HEIGHT, SQUARE, ROW = 420, 900, 250, 330, 26
+LEFT, RIGHT, TOP, BOTTOM, KEYS = 52, 12, 34, 42, 26
 
 
 class Plot(Figure):
@@ -31,68 +46,129 @@ class Plot(Figure):
 
     def _repr_png_(self) -> bytes:
         with io.BytesIO() as out:
-            self.savefig(out, format="png", dpi=144)
+            self.savefig(out, format="png", dpi=100)
             return out.getvalue()
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Our style, for the time of drawing; letters that a font lacks are the page's business, not the user's."""
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
+        yield
 
 
 def plot(charts: Sequence[Chart], across: int = 2) -> Plot:
     """The charts as one matplotlib figure, `across` in a row, with their common legend below."""
-    with mpl.rc_context(STYLE):
-        figure, axes = _sheet(charts, min(across, len(charts)))
-        for chart, one in zip(charts, axes, strict=True):
-            _draw(chart, one)
-        marks = keys(charts)
-        if marks:
-            handles = {handle.get_label(): handle for one in axes for handle in one.get_legend_handles_labels()[0]}
-            figure.legend(handles=[handles[m.label] for m in marks], loc="lower left", ncols=4, frameon=False)
+    across = min(across, len(charts))
+    down, tall = math.ceil(len(charts) / across), max(map(height, charts))
+    whole = (WIDTH * across, tall * down + KEYS * math.ceil(len(keys(charts)) / (2 * across)))
+    with styled():
+        figure = Plot(figsize=(whole[0] / 72, whole[1] / 72))
+        for place, chart in enumerate(charts):
+            row, column = divmod(place, across)
+            corner = WIDTH * column, whole[1] - tall * (row + 1)
+            draw_chart(chart, _axes(figure, chart, whole, corner, (WIDTH, tall)))
+        if keys(charts):
+            handles = [_handle(mark) for mark in keys(charts)]
+            figure.legend(handles=handles, loc="lower left", ncols=2 * across, frameon=False)
     return figure
 
 
-def _sheet(charts: Sequence[Chart], across: int) -> tuple[Plot, list[Axes]]:
-    tall = 1.45 if any(chart.square for chart in charts) else 1.0
-    panel, down = (SIZE[0], SIZE[1] * tall), math.ceil(len(charts) / across)
-    width, height = panel[0] * across, panel[1] * down + KEYS
-    figure = Plot(figsize=(width, height))
-    axes = []
-    for place in range(len(charts)):
-        row, column = divmod(place, across)
-        left, bottom = column * panel[0] + LEFT, height - (row + 1) * panel[1] + BOTTOM
-        inner = (panel[0] - LEFT - RIGHT, panel[1] - TOP - BOTTOM)
-        axes.append(figure.add_axes((left / width, bottom / height, inner[0] / width, inner[1] / height)))
-    return figure, axes
+def panel(chart: Chart, width: int = WIDTH) -> Figure:
+    """One chart by itself, without a background or legend; to be called inside `styled`."""
+    whole = width, height(chart)
+    figure = Figure(figsize=(whole[0] / 72, whole[1] / 72))
+    figure.patch.set_visible(False)
+    axes = _axes(figure, chart, whole, (0, 0), whole)
+    axes.patch.set_visible(False)
+    draw_chart(chart, axes)
+    return figure
 
 
-def _draw(chart: Chart, axes: Axes) -> None:
+def height(chart: Chart) -> int:
+    """How tall a chart is; one of rows grows with them."""
+    if chart.rows:
+        return _top(chart) + BOTTOM + ROW * len(chart.rows)
+    return SQUARE if chart.square else HEIGHT
+
+
+def _top(chart: Chart) -> int:
+    return TOP if chart.title or chart.up else 8
+
+
+def _axes(figure: Figure, chart: Chart, whole: Any, corner: Any, size: Any) -> Axes:
+    left = min(18 + 7 * max(map(len, map(_row_name, chart.rows))), 150) if chart.rows else LEFT
+    place = (corner[0] + left) / whole[0], (corner[1] + BOTTOM) / whole[1]
+    return figure.add_axes(
+        (*place, (size[0] - left - RIGHT) / whole[0], (size[1] - _top(chart) - BOTTOM) / whole[1]), label=str(corner)
+    )
+
+
+def _row_name(name: str) -> str:
+    return shown(name, 20)
+
+
+def draw_chart(chart: Chart, axes: Axes) -> None:
+    """The chart on matplotlib's axes; the artist of mark number i has the group id `mark-i`."""
     across, up = spans(chart)
     if chart.log:
         axes.set_yscale("log")
-        axes.minorticks_off()
     axes.set(xlim=across, ylim=up)
-    axes.set_title(chart.title, loc="left", fontsize=11, fontweight="bold")
-    axes.set_title(chart.up, loc="right", fontsize=9, color=COLOURS["muted"])
-    axes.set_xlabel(chart.across, loc="right")
-    below, beside = ticks(*across), log_ticks(*up) if chart.log else ticks(*up, about=6)
-    if chart.names:
-        axes.set_xticks(range(len(chart.names)), chart.names)
-    else:
-        axes.set_xticks(below, tick_labels(below))
-    axes.set_yticks(beside, tick_labels(beside, chart.log))
-    axes.tick_params(length=0)
-    axes.grid(axis="y", color="#d5dae0", linewidth=0.7)
+    axes.set_title(shown(chart.title), loc="left", fontsize=13, fontweight="bold", color=COLOURS["ink"])
+    axes.set_title(shown(chart.up), loc="right", fontsize=12, color=COLOURS["muted"])
+    axes.set_xlabel(shown(chart.across), loc="right")
+    _ticks(chart, axes)
+    axes.tick_params(which="both", left=False, bottom=False)
+    axes.grid(axis="x" if chart.rows else "y", color=COLOURS["line"], linewidth=1)
     axes.set_axisbelow(True)
-    for mark in chart.marks:
-        _mark(mark, axes)
+    for i, mark in enumerate(chart.marks):
+        _mark(mark, axes, f"mark-{i}")
 
 
-def _mark(mark: Mark, axes: Axes) -> None:
-    colour, label = COLOURS[mark.colour], mark.label or None
+def _ticks(chart: Chart, axes: Axes) -> None:
+    wide = axes.get_position().width * axes.figure.get_figwidth() * 72  # type: ignore[union-attr]
+    axes.xaxis.set_major_locator(MaxNLocator(max(int(wide / 70), 3), steps=[1, 2, 2.5, 5, 10]))
+    if chart.dates:
+        axes.xaxis.set_major_locator(AutoDateLocator(minticks=3, maxticks=max(int(wide / 50), 5)))
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(axes.xaxis.get_major_locator(), show_offset=False))
+    if chart.names:
+        axes.set_xticks(range(len(chart.names)), [shown(name, 14) for name in chart.names])
+    if chart.rows:
+        axes.set_yticks(range(len(chart.rows)), [_row_name(name) for name in chart.rows])
+    elif chart.log:
+        axes.yaxis.set_major_locator(LogLocator(numticks=5))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}".replace("-", "−")))
+        axes.minorticks_off()
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+
+
+def _mark(mark: Mark, axes: Axes, gid: str) -> None:
+    colour = COLOURS[mark.colour]
     match mark:
         case Line():
-            dash = (0, [float(d) * 0.6 for d in mark.dash.split()]) if mark.dash else "-"
-            axes.plot(mark.x, mark.y, color=colour, ls=dash, lw=mark.width * 0.8, alpha=mark.opacity, label=label)
+            look = {"color": colour, "lw": mark.width, "alpha": mark.opacity, "ls": _dash(mark)}
+            axes.plot(mark.x, mark.y, label=mark.label, gid=gid, solid_capstyle="round", **look)
         case Band():
-            axes.fill_between(
-                mark.x, mark.lower, mark.upper, color=colour, alpha=mark.opacity, linewidth=0, label=label
-            )
+            look = {"color": colour, "alpha": mark.opacity, "label": mark.label}
+            axes.fill_between(mark.x, mark.lower, mark.upper, linewidth=0, gid=gid, **look)
         case Dots():
-            axes.plot(mark.x, mark.y, "o", color=colour, ms=mark.size * 0.7, mew=0, alpha=mark.opacity, label=label)
+            look = {"color": colour, "ms": mark.size, "alpha": mark.opacity, "label": mark.label}
+            axes.plot(mark.x, mark.y, "o", mew=0, gid=gid, **look)
+
+
+def _dash(mark: Line) -> Any:
+    return (0, [float(d) / mark.width for d in mark.dash.split()]) if mark.dash else "-"
+
+
+def _handle(mark: Mark) -> Line2D | Patch:
+    """The mark as it looks in a legend."""
+    colour = COLOURS[mark.colour]
+    match mark:
+        case Line():
+            return Line2D([], [], color=colour, ls=_dash(mark), lw=2, label=shown(mark.label))
+        case Band():
+            return Patch(color=colour, alpha=mark.opacity, label=shown(mark.label))
+        case Dots():
+            return Line2D([], [], color=colour, ls="", marker="o", label=shown(mark.label))

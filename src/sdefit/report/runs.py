@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,11 @@ class Run:
     def methods(self, system: str) -> list[str]:
         """The methods that have rows for a system, in the order of the plan."""
         return [name for name in self.plan["methods"] if self.of(system, name)]
+
+    def slug(self, system: str) -> str:
+        """The system's name as part of an id and of a file's name; a number stands for one that cannot be."""
+        plain = re.fullmatch(r"[A-Za-z0-9_]{1,40}", system)
+        return system if plain else f"system-{self.plan['systems'].index(system)}"
 
     def title(self, method: str) -> str:
         """A method's name as people write it."""

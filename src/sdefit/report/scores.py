@@ -1,4 +1,4 @@
-"""How good the estimates of a run are: beside the truth, the limit and the paper, with a verdict for each cell.
+"""How good the estimates of a run are: beside the truth, maximum likelihood and the paper, with verdicts.
 
 A fit that did not succeed counts as a failure, and with the numbers it gave; one that gave none is counted as lost.
 """
@@ -13,7 +13,7 @@ from sdefit.report.page import Columns
 from sdefit.report.runs import Run, column, labels
 
 PAPER_RUNS = 100
-NEAR = ("at the limit", "below the limit")
+NEAR = ("as exact as MLE", "more exact than MLE")
 PAPER_WORDS = ("more exact than paper", "as exact as paper", "less exact than paper")
 FEW = 10  # fits below which no verdict is passed
 
@@ -33,18 +33,18 @@ class Score:
     std: float
     bias: float
     rmse: float
-    limit: float
-    rmse_over_limit: float
+    mle_rmse: float
+    rmse_over_mle: float
     paper_median: float
     paper_std: float
     paper_rmse: float
     gap_in_standard_errors: float
-    against_limit: str
+    against_mle: str
     against_paper: str
 
     @property
     def verdict(self) -> str:
-        return " · ".join(filter(None, [self.against_limit, self.against_paper])) or "nothing to compare with"
+        return " · ".join(filter(None, [self.against_mle, self.against_paper])) or "nothing to compare with"
 
 
 def scores(run: Run, system: str, best: float = 1.0) -> list[Score]:
@@ -72,7 +72,7 @@ def _score(run: Run, system: str, quantity: str, method: str, rows: Sequence[Map
     truth, estimates = float(facts["truth"][quantity]), column(rows, quantity)
     used = estimates[np.isfinite(estimates)]
     median, std, bias, rmse = _moments(used, truth)
-    limit = float((facts["limits"].get(quantity) or {}).get("rmse", math.nan))
+    mle_rmse = float((facts["limits"].get(quantity) or {}).get("rmse", math.nan))
     paper = _paper(run, system, quantity, method)
     paper_rmse = math.hypot(paper[0] - truth, paper[1])
     return Score(
@@ -87,13 +87,13 @@ def _score(run: Run, system: str, quantity: str, method: str, rows: Sequence[Map
         std=std,
         bias=bias,
         rmse=rmse,
-        limit=limit,
-        rmse_over_limit=rmse / limit,
+        mle_rmse=mle_rmse,
+        rmse_over_mle=rmse / mle_rmse,
         paper_median=paper[0],
         paper_std=paper[1],
         paper_rmse=paper_rmse,
         gap_in_standard_errors=_gap(median, std, len(used), paper),
-        against_limit=_against_limit(rmse / limit, len(used)),
+        against_mle=_against_mle(rmse / mle_rmse, len(used)),
         against_paper=_against_paper(rmse / paper_rmse if paper_rmse else math.nan, len(used)),
     )
 
@@ -129,13 +129,13 @@ def margin(count: int) -> float:
     return math.exp(2.0 * math.sqrt(0.5 / count + 0.5 / PAPER_RUNS))
 
 
-def _against_limit(ratio: float, count: int) -> str:
+def _against_mle(ratio: float, count: int) -> str:
     if not math.isfinite(ratio):
         return ""
     if count < FEW:
         return "too few fits to tell"
     if ratio > margin(count):
-        return f"{ratio:.2g} × the limit"
+        return f"{ratio:.2g} × MLE"
     return NEAR[0] if ratio > 1 / margin(count) else NEAR[1]
 
 
@@ -155,6 +155,6 @@ def score_columns(found: Sequence[Score]) -> Columns:
 
 
 def overall(found: Sequence[Score], params: Sequence[str]) -> float:
-    """The geometric mean of RMSE over limit, over the parameters that have a limit."""
-    ratios = [one.rmse_over_limit for one in found if one.quantity in params and math.isfinite(one.rmse_over_limit)]
+    """The geometric mean of RMSE over that of maximum likelihood, over the parameters for which it is known."""
+    ratios = [one.rmse_over_mle for one in found if one.quantity in params and math.isfinite(one.rmse_over_mle)]
     return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan

@@ -1,131 +1,137 @@
-"""A `Chart` as SVG text for a page: colours are CSS variables, so it follows light, dark and print."""
+"""A chart as part of a page: matplotlib's SVG with the page's colours, ids of its own, and its marks laid bare.
 
-from collections.abc import Iterable
-from html import escape
+Colours become CSS variables, so that a drawing follows light, dark and print, and styles become attributes, which a
+content-security policy lets pass. All marks stand in one group, which `page.js` moves to zoom; corners of paths are
+the numbers drawn, which it turns back into values by `data-x` and `data-y`.
+"""
+
+import io
+import json
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 
 import numpy as np
+from markupsafe import Markup
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-from sdefit.report.charts import Band, Chart, Dots, Line, Mark, log_ticks, spans, tick_labels, ticks
+from sdefit.report.charts import COLOURS, Band, Chart, Mark, shown, spans
+from sdefit.report.plot import WIDTH, panel, styled
 
-WIDTH, WIDE, HEIGHT, SQUARE = 440, 900, 250, 340
-LEFT, RIGHT, TOP, BOTTOM = 50, 10, 30, 40
-
-
-class Frame:
-    """Where numbers land on the sheet."""
-
-    def __init__(self, chart: Chart, width: int) -> None:
-        self.log, self.width, self.right = chart.log, width, width - RIGHT
-        self.height = SQUARE if chart.square else HEIGHT
-        (self.x0, self.x1), up = spans(chart)
-        self.y0, self.y1 = (np.log10(up[0]), np.log10(up[1])) if self.log else up
-        self.ticks = log_ticks(*up) if self.log else ticks(*up, about=6)
-        below = list(range(len(chart.names))) if chart.names else ticks(self.x0, self.x1, about=width // 80)
-        self.below = list(zip(below, chart.names or tick_labels(below), strict=True))
-
-    def x(self, value: np.ndarray | float) -> np.ndarray:
-        return LEFT + (np.asarray(value, float) - self.x0) / (self.x1 - self.x0) * (self.right - LEFT)
-
-    def y(self, value: np.ndarray | float) -> np.ndarray:
-        value = np.asarray(value, float)
-        if self.log:
-            value = np.log10(np.where(value > 0, value, np.nan))
-        up = self.height - BOTTOM - (value - self.y0) / (self.y1 - self.y0) * (self.height - TOP - BOTTOM)
-        return np.clip(up, -1e4, 1e4)  # a point far outside must not overflow the sheet's numbers
+_VARIABLES = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
+_DROPPED = {"font-family", "stroke-linejoin", "stroke-linecap", "id", "clip-path", "xmlns"}
+_PLAIN = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
-def draw(chart: Chart, name: str) -> str:
-    """The chart as one SVG element; `name` makes its ids its own on the page."""
-    return _draw(chart, name, WIDTH, "")
+def svg(chart: Chart, name: str, width: int = WIDTH, shown_on: str = "") -> Markup:
+    """The chart as one SVG element; `name`, from a counter, is the stem of its ids."""
+    drawing = _matplotlib(chart, width)
+    axes = drawing.find(".//g[@id='axes_1']")
+    box = drawing.find(".//clipPath/rect")
+    if axes is None or box is None:
+        raise AssertionError("matplotlib drew no axes")
+    page = ET.Element("svg", _attributes(chart, drawing, shown_on))
+    ET.SubElement(ET.SubElement(page, "clipPath", {"id": f"{name}-clip"}), "rect", box.attrib)
+    page.extend(_plain(one) for one in axes if not one.get("id", "").startswith("mark-"))
+    frame = ET.SubElement(page, "g", {"clip-path": f"url(#{name}-clip)"})
+    marks = ET.SubElement(frame, "g", {"class": "marks"})
+    drawn = {one.get("id"): one for one in axes}
+    for i, mark in enumerate(chart.marks):
+        found = drawn.get(f"mark-{i}")
+        if found is not None:  # matplotlib leaves out what has no finite point
+            facts = {"class": mark.kind} | ({"data-label": shown(mark.label)} if mark.label else {})
+            facts |= {"data-tips": json.dumps(tips)} if (tips := _tips(mark)) else {}
+            group = ET.SubElement(marks, "g", facts)
+            group.extend([_dots(found)] if mark.kind == "dots" else _shapes(found))
+    return Markup(ET.tostring(page, encoding="unicode", short_empty_elements=False))
 
 
-def draw_alone(chart: Chart, name: str) -> str:
-    """The chart twice: as wide as the page, and as narrow as a phone; the style sheet shows one of them."""
-    return _draw(chart, f"{name}-wide", WIDE, " on-wide") + _draw(chart, f"{name}-narrow", WIDTH, " on-narrow")
+def _tips(mark: Mark) -> list[str]:
+    """What the page says of each point that is drawn; one that is not finite is not."""
+    if isinstance(mark, Band) or not len(mark.tips):
+        return []
+    drawn = np.isfinite(mark.x) & np.isfinite(mark.y)
+    return [shown(tip, 200) for tip, one in zip(mark.tips, drawn, strict=True) if one]
 
 
-def _draw(chart: Chart, name: str, width: int, shown: str) -> str:
-    frame = Frame(chart, width)
-    sheet = f'x="{LEFT}" y="{TOP - 4}" width="{frame.right - LEFT}" height="{frame.height - TOP - BOTTOM + 8}"'
-    return "".join(
-        [
-            f'<svg class="chart{shown}" role="img" aria-label="{escape(chart.alt)}"',
-            f' viewBox="0 0 {width} {frame.height}">',
-            f'<clipPath id="{name}"><rect {sheet}/></clipPath>',
-            f'<text class="name" x="{LEFT}" y="17">{escape(chart.title)}</text>',
-            *_grid(frame),
-            *_labels(chart, frame),
-            f'<g clip-path="url(#{name})">',
-            *(_mark(mark, frame) for mark in chart.marks),
-            "</g></svg>",
-        ]
-    )
+def _matplotlib(chart: Chart, width: int) -> ET.Element:
+    """matplotlib's own drawing, its names without their namespaces."""
+    with styled(), io.StringIO() as out:
+        FigureCanvasSVG(panel(chart, width)).print_svg(out, metadata=_PLAIN)
+        root = ET.fromstring(out.getvalue())
+    for one in root.iter():
+        one.tag = one.tag.rpartition("}")[2]
+        one.attrib = {name.rpartition("}")[2]: value for name, value in one.attrib.items()}
+    return root
 
 
-def _grid(frame: Frame) -> Iterable[str]:
-    """Horizontal lines at the ticks with their numbers, and the numbers below."""
-    bottom = frame.height - BOTTOM
-    for tick, text in zip(frame.ticks, tick_labels(frame.ticks, frame.log), strict=True):
-        y = float(frame.y(tick))
-        yield f'<path class="grid" d="M{LEFT} {y:.1f}H{frame.right}"/>'
-        yield f'<text class="tick" text-anchor="end" x="{LEFT - 7}" y="{y + 4:.1f}">{text}</text>'
-    yield f'<path class="axis" d="M{LEFT} {bottom}H{frame.right}"/>'
-    for tick, text in frame.below:
-        place = f'x="{float(frame.x(tick)):.1f}" y="{bottom + 17}"'
-        yield f'<text class="tick" text-anchor="middle" {place}>{escape(text)}</text>'
+def _attributes(chart: Chart, drawing: ET.Element, shown_on: str) -> dict[str, str]:
+    """What the page's script and a screen reader need to know of a chart."""
+    across, up = spans(chart)
+    up = tuple(np.log10(up)) if chart.log else up
+    facts = {
+        "class": f"chart {shown_on}".strip(),
+        "role": "img",
+        "tabindex": "0",
+        "aria-label": shown(chart.alt, 2000),
+        "viewBox": drawing.attrib["viewBox"],
+        "data-x": " ".join(f"{float(edge)!r}" for edge in across),
+        "data-y": " ".join(f"{float(edge)!r}" for edge in up),
+        "data-across": shown(chart.across),
+    }
+    facts |= {f"data-{word}": "1" for word in ("log", "dates") if getattr(chart, word)}
+    for word in ("names", "rows"):
+        if names := getattr(chart, word):
+            facts[f"data-{word}"] = json.dumps([shown(one) for one in names])
+    return facts
 
 
-def _labels(chart: Chart, frame: Frame) -> Iterable[str]:
-    for text, y in ((chart.across, frame.height - 6), (chart.up, 17)):
-        if text:
-            yield f'<text class="tick" text-anchor="end" x="{frame.right}" y="{y}">{escape(text)}</text>'
+def _plain(element: ET.Element) -> ET.Element:
+    """The element with its style as attributes, and without ids; ticks keep their kind as a class."""
+    facts = {name: _value(name, value) for name, value in _styles(element)}
+    kind = re.match(r"[xy]tick(?=_)", element.get("id", ""))
+    copy = ET.Element(element.tag, facts | ({"class": kind[0]} if kind else {}))
+    copy.text = element.text if element.tag == "text" else None
+    copy.extend(_plain(one) for one in element if one.tag != "defs")
+    return copy
 
 
-def _mark(mark: Mark, frame: Frame) -> str:
-    match mark:
-        case Line():
-            dash = f' stroke-dasharray="{mark.dash}"' if mark.dash else ""
-            return (
-                f'<path class="line" d="{_path(frame.x(mark.x), frame.y(mark.y))}" stroke="var(--{mark.colour})"'
-                f' stroke-width="{mark.width}" opacity="{mark.opacity}"{dash}/>'
-            )
-        case Band():
-            x = np.concatenate([mark.x, mark.x[::-1]])
-            y = np.concatenate([mark.upper, mark.lower[::-1]])
-            fill = f'fill="var(--{mark.colour})" opacity="{mark.opacity}"'
-            return f'<path class="band" d="{_path(frame.x(x), frame.y(y))}Z" {fill}/>'
-        case Dots():
-            # A stroke of no length with round ends is a dot: a few bytes each.
-            d = "".join(f"M{x:.1f} {y:.1f}h.01" for x, y in _finite(frame.x(mark.x), frame.y(mark.y)))
-            stroke = f'stroke="var(--{mark.colour})" stroke-width="{mark.size}" opacity="{mark.opacity}"'
-            return f'<path class="dots" d="{d}" {stroke}/>'
+def _shapes(group: ET.Element) -> Iterator[ET.Element]:
+    """The paths of a mark; one that matplotlib defined first and used then stands where it was used."""
+    defined = {f"#{one.get('id')}": one for one in group.findall(".//defs/path")}
+    for one in group.iter():
+        if one.tag == "use":
+            path = _plain(defined[one.attrib["href"]])
+            path.attrib |= {name: _value(name, value) for name, value in _styles(one) if name not in ("href", "x", "y")}
+            path.set("transform", f"translate({one.get('x')} {one.get('y')})")
+            yield path
+        elif one.tag == "path" and not one.get("id"):
+            yield _plain(one)
 
 
-def _path(x: np.ndarray, y: np.ndarray) -> str:
-    """Path data through the points, broken where one is not a number."""
-    parts, pen = [], "M"
-    for a, b in zip(x.tolist(), y.tolist(), strict=True):
-        if a != a or b != b:
-            pen = "M"
-            continue
-        parts.append(f"{pen}{a:.1f} {b:.1f}")
-        pen = "L"
-    return "".join(parts) or "M0 0"
+def _styles(element: ET.Element) -> Iterator[tuple[str, str]]:
+    pairs = [pair.partition(":")[::2] for pair in element.get("style", "").split(";") if pair]
+    for name, value in [*element.attrib.items(), *((n.strip(), v.strip()) for n, v in pairs)]:
+        idle = name == "transform" and value.startswith("rotate(-0 ")
+        if name not in _DROPPED | {"style"} and not idle:
+            yield name, value
 
 
-def _finite(x: np.ndarray, y: np.ndarray) -> Iterable[tuple[float, float]]:
-    keep = np.isfinite(x) & np.isfinite(y)
-    return zip(x[keep].tolist(), y[keep].tolist(), strict=True)
+def _value(name: str, value: str) -> str:
+    """Colours as variables, path data to the hundredth of a unit."""
+    if name != "d":
+        return _VARIABLES.get(value, value)
+    corners = re.findall(r"([MLZz])\s*(?:(-?[\d.e+-]+) (-?[\d.e+-]+))?", value)
+    return "".join(f"{pen}{float(x):.2f} {float(y):.2f}" if x else pen for pen, x, y in corners)
 
 
-def draw_key(mark: Mark) -> str:
-    """The mark as it looks in a legend."""
-    match mark:
-        case Line():
-            dash = f' stroke-dasharray="{mark.dash}"' if mark.dash else ""
-            shape = f'<path d="M1 6H25" stroke="var(--{mark.colour})" stroke-width="2.4"{dash}/>'
-        case Band():
-            shape = f'<rect x="1" y="1" width="24" height="10" rx="2" fill="var(--{mark.colour})" opacity="0.3"/>'
-        case Dots():
-            shape = f'<circle cx="13" cy="6" r="3" fill="var(--{mark.colour})"/>'
-    return f'<svg viewBox="0 0 26 12" aria-hidden="true">{shape}</svg>'
+def _dots(group: ET.Element) -> ET.Element:
+    """All dots as one path of strokes of no length with round ends, a few bytes each, whose size zoom leaves alone."""
+    uses, outline = list(group.iter("use")), group.find(".//path")
+    d = "".join(f"M{float(use.attrib['x']):.2f} {float(use.attrib['y']):.2f}h0" for use in uses)
+    look = dict(_styles(uses[0])) if uses else {}
+    numbers = re.findall(r"-?[\d.]+", outline.get("d", "") if outline is not None else "")
+    size = max(map(float, numbers), default=0.0) - min(map(float, numbers), default=0.0)
+    colour = _VARIABLES.get(look.get("fill", ""), "currentColor")
+    return ET.Element("path", {"d": d, "stroke": colour, "stroke-width": f"{size:g}",
+                               "stroke-opacity": look.get("fill-opacity", look.get("opacity", "1"))})  # fmt: skip

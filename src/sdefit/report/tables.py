@@ -5,9 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from sdefit.report.numbers import is_fixed, series_names, true_values
-from sdefit.report.page import Bar, Facts, Matrices, Matrix, Table, cell, number
+from sdefit.report.numbers import calendar, is_fixed, series_names, true_values
+from sdefit.report.page import Block, Facts, Matrices, Matrix, Table, as_number, cell, number
 from sdefit.store import Record
+
+MANY = 12  # series; more than these are summarised in the table of the data
+SHADES = 8  # steps of the shading of a matrix
 
 
 def estimates(record: Record) -> Table:
@@ -16,12 +19,8 @@ def estimates(record: Record) -> Table:
     truth, limits = true_params(record), intervals(record, names)
     columns = {"parameter": names, **_estimate_columns("estimate", values, limits, truth)}
     columns["range"] = [parameter_range(record, name) for name in names]
-    known = np.full_like(values, np.nan) if truth is None else truth
-    bars = [] if limits is None else [_bar(*row) for row in zip(*limits, values, known, strict=True)]
     caption = "In the units of the data." + (" Error is estimate minus truth." if truth is not None else "")
-    if bars and truth is not None:
-        caption += " In the last column the upright mark is the truth; each row has its own scale."
-    return Table("estimates", "Parameters", columns, caption, _heads(record), bars)
+    return Table("parameters", "Parameters", columns, caption, _heads(record))
 
 
 def noise(record: Record) -> Table:
@@ -55,7 +54,7 @@ def _level(record: Record) -> str:
 def intervals(record: Record, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray] | None:
     """The lower and upper ends stored for these quantities, NaN where one has none; None without any."""
     rows = {row["quantity"]: row for row in record.facts.get("summary") or ()}
-    ends = [[_bound(rows.get(name, {}).get(end), np.nan) for name in names] for end in ("lower", "upper")]
+    ends = [[as_number(rows.get(name, {}).get(end), np.nan) for name in names] for end in ("lower", "upper")]
     lower, upper = np.array(ends, float)
     return (lower, upper) if np.any(np.isfinite(lower) & np.isfinite(upper)) else None
 
@@ -63,22 +62,21 @@ def intervals(record: Record, names: Sequence[str]) -> tuple[np.ndarray, np.ndar
 def true_params(record: Record) -> np.ndarray | None:
     """The true parameters of simulated data, NaN where one is not known; None without any."""
     truth = (record.facts.get("truth") or {}).get("params") or {}
-    return np.array([_bound(truth.get(name), np.nan) for name in record.facts["params"]]) if truth else None
+    return np.array([as_number(truth.get(name), np.nan) for name in record.facts["params"]]) if truth else None
 
 
-def _bar(lower: float, upper: float, value: float, truth: float) -> Bar | None:
-    """The interval as shares of a row that just holds it, the estimate and the truth."""
-    shown = [v for v in (lower, upper, value, truth) if np.isfinite(v)]
-    if not np.all(np.isfinite([lower, upper, value])) or max(shown) <= min(shown):
-        return None
-    low, span = min(shown), max(shown) - min(shown)
-
-    def share(v: float) -> float:
-        return float(round(6 + 88 * (v - low) / span, 2))
-
-    label = f"interval {number(lower)} to {number(upper)}, estimate {number(value)}"
-    tick = share(truth) if np.isfinite(truth) else None
-    return Bar(share(lower), share(upper) - share(lower), share(value), tick, label)
+def true_quantities(record: Record) -> dict[str, float]:
+    """The true value of every quantity of the summary where it is known, by name."""
+    states, found = list(record.facts["states"]), true_params(record)
+    known = {} if found is None else dict(zip(record.facts["params"], map(float, found), strict=True))
+    G, noise = true_values(record, "G"), true_values(record, "noise")
+    if G is not None:
+        known |= {f"G[{a},{b}]": float(G[i, j]) for i, a in enumerate(states) for j, b in enumerate(states)}
+        known |= {"G": float(G[0, 0])}
+    if noise is not None:
+        noise = np.broadcast_to(noise, len(states))
+        known |= {f"noise[{state}]": float(one) for state, one in zip(states, noise, strict=True)}
+    return known
 
 
 def parameter_range(record: Record, name: str) -> str:
@@ -86,7 +84,7 @@ def parameter_range(record: Record, name: str) -> str:
     one = (record.facts.get("parameters") or {}).get(name)
     if not isinstance(one, Mapping):
         return str(one) if one else "real"
-    lower, upper = _bound(one.get("lower"), -np.inf), _bound(one.get("upper"), np.inf)
+    lower, upper = as_number(one.get("lower"), -np.inf), as_number(one.get("upper"), np.inf)
     if is_fixed(record, name):
         return "fixed"
     if np.isinf(lower) and np.isinf(upper):
@@ -94,10 +92,6 @@ def parameter_range(record: Record, name: str) -> str:
     if lower == 0 and np.isinf(upper):
         return "positive"
     return f"{number(lower)} to {number(upper)}"
-
-
-def _bound(value: Any, default: float) -> float:
-    return default if value is None else float(value)
 
 
 def coverage(record: Record) -> str:
@@ -112,39 +106,67 @@ def coverage(record: Record) -> str:
 
 
 def observations(record: Record) -> Table:
-    """What was observed: times and values of each series."""
+    """What was observed: times and values of each series, or of many series their least, median and most."""
     times, values = record["times"], record["values"]
     counts = np.isfinite(values).sum(axis=1)
+    dates = calendar(record)
     columns: dict[str, Any] = {
         "series": series_names(record),
         "times": np.isfinite(times).sum(axis=1),
-        "from": np.nanmin(times, axis=1),
-        "to": np.nanmax(times, axis=1),
+        **dict(zip(("from", "to"), _ends(times if dates is None else dates), strict=True)),
     }
     columns |= {f"{state} values": counts[:, k] for k, state in enumerate(record.facts["states"])}
     heads = {f"{state} values": state for state in record.facts["states"]}
-    return Table("observations", "Data", columns, "Under each state the number of its observed values.", heads)
+    caption, shown = "Under each state the number of its observed values.", columns
+    if len(times) > MANY:
+        shown = {"series": ["least", "median", "most"]}
+        shown |= {name: _spread(np.asarray(column)) for name, column in columns.items() if name != "series"}
+        caption = f"Over {len(times)} series; the CSV file has a row for each. {caption}"
+    return Table("observations", "Data", columns, caption, heads, shown=shown)
 
 
-def diffusion(record: Record) -> Matrices:
-    """G, GGᵀ and H = GᵀG as shaded matrices, the true ones beside them where they are known."""
+def _ends(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The first and the last time, or date, of each series; series are filled up at their ends."""
+    rows = [row[~np.isnan(row)] for row in times]
+    return np.array([row[0] for row in rows]), np.array([row[-1] for row in rows])
+
+
+def _spread(column: np.ndarray) -> list[Any]:
+    """The least, the median and the most of a column; of an even number the lower of both medians."""
+    return [np.sort(column)[place] for place in (0, (len(column) - 1) // 2, -1)]
+
+
+def diffusion(record: Record) -> Block:
+    """G and GGᵀ as shaded matrices, the true ones beside them where they are known; one number for one state."""
     states = list(record.facts["states"])
+    if len(states) == 1:
+        return _single_diffusion(record, states[0])
     columns = {"row": np.repeat(states, len(states)), "column": np.tile(states, len(states))}
     estimated, true = [], []
-    for name, title in (("G", "G"), ("GGt", "G Gᵀ"), ("H", "H = Gᵀ G")):
+    for name, title in (("G", "G"), ("GGt", "G Gᵀ")):
         truth = true_values(record, name)
         columns[name] = record[name].ravel()
         estimated.append(_matrix(title, states, record[name], truth))
         if truth is not None:
             columns[f"true_{name}"] = truth.ravel()
             true.append(_matrix(f"{title}, truth", states, truth, record[name]))
-    caption = "The data see G Gᵀ only; G is its lower-triangular factor. Stronger shading is larger."
+    caption = "The data identify G Gᵀ only; G is its lower-triangular factor. Stronger shading is larger."
     return Matrices("diffusion", "Diffusion", caption, estimated + true, columns)
+
+
+def _single_diffusion(record: Record, state: str) -> Table:
+    truth = true_values(record, "G")
+    names = [f"G[{state},{state}]", "G"]
+    time = record.facts.get("time_unit") or "time"
+    limits = next((found for name in names if (found := intervals(record, [name])) is not None), None)
+    values = np.asarray(record["G"], float).ravel()
+    columns = {"state": [state], **_estimate_columns("G", values, limits, None if truth is None else truth.ravel())}
+    return Table("diffusion", "Diffusion", columns, f"G is in {state} per √{time}.", _heads(record))
 
 
 def _matrix(title: str, states: list[str], values: np.ndarray, beside: np.ndarray | None) -> Matrix:
     sizes = np.nan_to_num(np.abs([values, values if beside is None else beside]), posinf=0.0)
-    shades = np.round(sizes[0] / (sizes.max() or 1.0), 3).tolist()
+    shades = np.rint(SHADES * sizes[0] / (sizes.max() or 1.0)).astype(int).tolist()
     return Matrix(title, states, [[cell(v) for v in row] for row in values], shades)
 
 

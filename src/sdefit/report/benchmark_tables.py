@@ -11,14 +11,14 @@ from sdefit.report.scores import FEW, NEAR, PAPER_WORDS, Score, margin, overall,
 
 
 def summary(run: Run) -> Table:
-    """For each method how far it is from the limit on each system, what failed and what it cost."""
+    """For each method how its RMSE compares with maximum likelihood's on each system, what failed and what it cost."""
     methods = [m for m in run.plan["methods"] if any(m in run.methods(s) for s in run.systems)]
     columns: dict[str, list] = {"method": methods}
     shown: dict[str, list] = {"method": [run.title(m) for m in methods]}
     for system in run.systems:
         found, facts = scores(run, system), run.problems[system].facts
         ratios = [overall([s for s in found if s.method == m], facts["params"]) for m in methods]
-        columns[f"{system}_rmse_over_limit"] = ratios
+        columns[f"{run.slug(system)}_rmse_over_mle"] = ratios
         counts = [len(run.of(system, m)) for m in methods]
         shown[facts["title"]] = [_ratio(r, n) for r, n in zip(ratios, counts, strict=True)]
     rows = {m: [row for row in run.rows if row["method"] == m] for m in methods}
@@ -27,10 +27,10 @@ def summary(run: Run) -> Table:
     columns["seconds_per_fit"] = [_mean(column(rows[m], "seconds")) for m in methods]
     shown["s per fit"] = [Cell(number(v, 2), repr(v), True) for v in columns["seconds_per_fit"]]
     caption = (
-        "Under each system: RMSE of the parameters over that of maximum likelihood, geometric mean; 1 is the limit, "
-        "and lower is better. Every fit counts, those that failed too."
+        "Under each system: RMSE of the parameters over that of maximum likelihood, geometric mean; lower is better. "
+        " Every fit counts, those that failed too."
     )
-    return Table("summary", "Distance from the limit", columns, caption, shown=shown)
+    return Table("summary", "RMSE over that of maximum likelihood (MLE)", columns, caption, shown=shown)
 
 
 def _ratio(ratio: float, count: int) -> Cell:
@@ -51,12 +51,12 @@ def verdicts(run: Run) -> Table:
     of = {m: [one for one in found if one.method == m] for m in dict.fromkeys(one.method for one in found)}
     columns: dict[str, list] = {"method": [run.title(m) for m in of]}
     columns["quantities"] = [len(ones) for ones in of.values()]
-    columns["at the limit"] = [sum(one.against_limit in NEAR for one in ones) for ones in of.values()]
+    columns["as exact as MLE"] = [sum(one.against_mle in NEAR for one in ones) for ones in of.values()]
     for word in PAPER_WORDS:
         columns[word] = [sum(one.against_paper == word for one in ones) for ones in of.values()]
     heads = {word: " ".join(word.split()[:2]) for word in PAPER_WORDS}
     caption = (
-        "How many quantities of all tables are at the limit or below it; and how many are estimated more exactly than "
+        "How many quantities are as exact as MLE or more so, and how many are estimated more exactly than "
         "in the paper, as exactly, or less so. The paper has no number for some."
     )
     return Table("verdicts", "Verdicts", columns, caption, heads)
@@ -68,7 +68,7 @@ def paper_table(run: Run, system: str, found: Sequence[Score], title: str, suffi
     by = {(one.quantity, one.method): one for one in found}
     first = [by[q, methods[0]] for q in named]
     columns: dict[str, list] = {"quantity": list(named), "truth": [one.truth for one in first]}
-    columns["limit_rmse"] = [one.limit for one in first]
+    columns["mle_rmse"] = [one.mle_rmse for one in first]
     shown: dict[str, list] = {"quantity": list(named.values())}
     shown["truth"] = [Cell(f"{one.truth:.4g}", repr(one.truth), True) for one in first]
     for method in methods:
@@ -78,8 +78,8 @@ def paper_table(run: Run, system: str, found: Sequence[Score], title: str, suffi
         shown[run.title(method)] = [_with_paper(one) for one in cells]
     caption = "Median ± standard deviation; the paper's below ours, where it has one." + _paper_notes(run, system)
     if system.startswith("lv"):
-        caption += " The paper's spread of H11 (0.004) is less than the data can tell: that cell cannot rank methods."
-    return Table(f"table_{system}{suffix}", title, columns, caption, shown=shown)
+        caption += " The paper's standard deviation of H11, 0.004, is smaller than these data allow."
+    return Table(f"table_{run.slug(system)}{suffix}", title, columns, caption, shown=shown)
 
 
 def _paper_notes(run: Run, system: str) -> str:
@@ -114,23 +114,25 @@ def every_cell(run: Run, system: str, found: Sequence[Score]) -> Table:
         "method": [run.title(one.method) for one in found],
         "median ± std": [Cell(_ours(one), repr(one.median), True) for one in found],
         "RMSE": [Cell(number(one.rmse, 3), repr(one.rmse), True) for one in found],
-        "limit": [Cell(number(one.limit, 3), repr(one.limit), True) for one in found],
-        "RMSE / limit": [_ratio(one.rmse_over_limit, one.fits) for one in found],
+        "MLE RMSE": [Cell(number(one.mle_rmse, 3), repr(one.mle_rmse), True) for one in found],
+        "RMSE / MLE": [_ratio(one.rmse_over_mle, one.fits) for one in found],
         "paper": [Cell(_paper(one) or "–", repr(one.paper_median), True) for one in found],
         "gap (s.e.)": [_gap(one) for one in found],
         "failures": [one.failures for one in found],
         "verdict": [_verdict(one) for one in found],
     }
-    return Table(f"scores_{system}", "Every cell", score_columns(found), _about(run, system, found), shown=shown)
+    return Table(
+        f"scores_{run.slug(system)}", "Every cell", score_columns(found), _about(run, system, found), shown=shown
+    )
 
 
 def _about(run: Run, system: str, found: Sequence[Score]) -> str:
     source = next(iter(run.problems[system].facts["limits"].values()), None)
-    limit = f"The limit: {source['source']}, {source['count']} realizations." if source else "No limit is known here."
+    mle = f"MLE: {source['source']}, {source['count']} realizations." if source else "No MLE is known here."
     lost = {run.title(one.method): one.lost for one in found if one.lost}
     counts = sorted({one.fits for one in found})
     fits = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    words = [f"Over {fits} fits of each method.", limit]
+    words = [f"Over {fits} fits of each method.", mle]
     return " ".join([*words, *(f"{name} gave no numbers in {n} fits." for name, n in lost.items())])
 
 
@@ -140,11 +142,11 @@ def _gap(one: Score) -> Cell:
 
 
 def _verdict(one: Score) -> Cell:
-    near = one.against_limit in NEAR
+    near = one.against_mle in NEAR
     worse = one.against_paper == PAPER_WORDS[2]
     tone = "good" if near else "bad" if worse else ""
     return Cell(
-        one.against_limit or one.verdict, one.verdict, False, below=one.against_limit and one.against_paper, tone=tone
+        one.against_mle or one.verdict, one.verdict, False, below=one.against_mle and one.against_paper, tone=tone
     )
 
 
@@ -183,7 +185,7 @@ def paper_seconds(run: Run, system: str, method: str) -> float:
 
 
 def setups(run: Run) -> Table:
-    """What was simulated, and what methods were told about it."""
+    """What was simulated, and what methods were given."""
     facts = [run.problems[system].facts for system in run.systems]
     columns = {
         "set-up": [one["name"] for one in facts],
@@ -192,11 +194,11 @@ def setups(run: Run) -> Table:
         "true parameters": [", ".join(f"{p} = {one['truth'][p]:.4g}" for p in one["params"]) for one in facts],
         "noise": [Cell(f"{one['noise']:g}", repr(float(one["noise"])), True) for one in facts],
         "data": [one["data"] for one in facts],
-        "told to methods": [", ".join(f"{k}: {v}" for k, v in one["told"].items()) or "nothing" for one in facts],
+        "given to methods": [", ".join(f"{k}: {v}" for k, v in one["told"].items()) or "nothing" for one in facts],
     }
     caption = (
-        "Methods with a setting for the structure of the observation noise are told it: none where the data have none, "
-        "the same for all states where it is. Nothing else about the truth is told, but for starts."
+        "Methods with a setting for the structure of the observation noise are given it: none where there is none, "
+        "the same for all states where it is. Nothing else about the truth is given, but for starts."
     )
     stored = columns | {"noise": [float(one["noise"]) for one in facts]}
     return Table("setups", "Set-ups", stored, caption, shown=columns)

@@ -65,7 +65,7 @@ def estimate_numbers(run: Run, system: str) -> Numbers:
 
 
 def estimate_charts(run: Run, system: str, found: Numbers) -> list[Chart]:
-    """One panel for each quantity: a cloud of estimates for each method, the truth, the limit and the paper."""
+    """One panel for each quantity: the estimates of each method, the truth, the RMSE of MLE and the paper."""
     return [
         _estimate_chart(run, system, quantity, label, _where(found, quantity=quantity))
         for quantity, label in labels(run.problems[system]).items()
@@ -75,19 +75,19 @@ def estimate_charts(run: Run, system: str, found: Numbers) -> list[Chart]:
 def _estimate_chart(run: Run, system: str, quantity: str, label: str, part: Numbers) -> Chart:
     facts, methods = run.problems[system].facts, run.methods(system)
     truth = float(facts["truth"][quantity])
-    limit = float((facts["limits"].get(quantity) or {}).get("rmse", np.nan))
+    mle = float((facts["limits"].get(quantity) or {}).get("rmse", np.nan))
     edges = np.array([-0.5, len(methods) - 0.5])
     marks: list[Mark] = []
-    if np.isfinite(limit):
-        low, high = np.full(2, truth - limit), np.full(2, truth + limit)
-        marks.append(Band(edges, low, high, "green", "truth ± limit", 0.2))
+    if np.isfinite(mle):
+        low, high = np.full(2, truth - mle), np.full(2, truth + mle)
+        marks.append(Band(edges, low, high, "green", "truth ± RMSE of MLE", 0.2))
     marks.append(Line(edges, np.array([truth, truth]), "green", "truth", "6 3"))
     clouds = [_where(part, method=method)["estimate"] for method in methods]
     marks += [_cloud(place, cloud) for place, cloud in enumerate(clouds)]
     marks += [mark for place, cloud in enumerate(clouds) for mark in _median(place, cloud)]
     marks += [mark for place, method in enumerate(methods) for mark in _published(facts, quantity, method, place)]
     alt = f"estimates of {label} by {', '.join(map(run.title, methods))}; the truth is {truth:g}"
-    limits = _window(clouds, truth, limit)
+    limits = _window(clouds, truth, mle)
     return Chart(label, marks, alt, across="", limits=limits, names=[run.title(m) for m in methods])
 
 
@@ -117,12 +117,12 @@ def _published(facts: Mapping, quantity: str, method: str, place: int) -> list[M
     return []
 
 
-def _window(clouds: Sequence[np.ndarray], truth: float, limit: float) -> tuple[float, float]:
-    """Limits that hold 95 % of each method's estimates, but no more than eight limits to each side of the truth."""
+def _window(clouds: Sequence[np.ndarray], truth: float, mle: float) -> tuple[float, float]:
+    """Limits that hold 95 % of each method's estimates, but at most eight times the RMSE of MLE on each side."""
     errors = [np.abs(cloud[np.isfinite(cloud)] - truth) for cloud in clouds]
     most = max((float(np.quantile(one, 0.95)) for one in errors if one.size), default=1.0)
-    if np.isfinite(limit):
-        most = min(max(most, 2.5 * limit), 8.0 * limit)
+    if np.isfinite(mle):
+        most = min(max(most, 2.5 * mle), 8.0 * mle)
     most = 1.15 * most or 1.0
     return truth - most, truth + most
 
