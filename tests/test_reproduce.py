@@ -14,7 +14,6 @@ import pytest
 
 from sdefit.cli.app import run
 from sdefit.data import write_csv
-from sdefit.methods import _driver
 from sdefit.report.comparison import comparison_page
 from sdefit.report.html import write_page
 from sdefit.report.reproduction import duration, run_page, write_run
@@ -26,15 +25,6 @@ from test_report import CHROMIUM, browse, make_record, read_csv, read_page
 ROOT = Path(__file__).parent.parent
 SMALL = ["--systems", "ou,dw", "--methods", "moments", "--realizations", "4", "--block", "3", "--seed", "7"]
 TIMES = ["seconds", "compile_seconds"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def workplace(tmp_path_factory):
-    """A cache of this module's own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(_driver.PROGRAMS, "folder", None)
-        yield
 
 
 @pytest.fixture(scope="module")

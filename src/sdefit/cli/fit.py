@@ -47,9 +47,7 @@ def command(
     equations = _shared.read_model(model)
     series = read_series(data, equations, time, states, group, time_unit)
     _shared.claim(out, force)
-    _shared.compile_quickly()
-    _shared.prepare_beside_fits()
-    with _shared.waiting(f"fitting {equations.name}"):
+    with _shared.fitting_once(f"fitting {equations.name}", shows_fit=True):
         found = fit(equations, series, settings, key=jax.random.key(seed))
         _shared.ask_intervals(found, intervals, seed)
         files = _shared.write_run(found, out)

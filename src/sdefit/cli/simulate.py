@@ -22,7 +22,6 @@ def command(
     from sdefit.dynamics import systems
 
     setup = systems.get(system)
-    _shared.compile_quickly()
     with _shared.waiting(f"simulating {setup.model.name}"):
         series = setup.simulate(key=jax.random.key(seed), paths=paths)
     write_csv(series, out)

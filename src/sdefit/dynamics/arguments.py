@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sdefit._jax import check_usable
 from sdefit.dynamics.parameters import Parameter
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import InputError, ModelError
@@ -17,7 +18,8 @@ MOST_STEPS = 2**30
 
 
 def check_key(key: Any) -> None:
-    """Refuse what is not one JAX random key; both kinds of key are taken."""
+    """Refuse what is not one JAX random key (both kinds are taken), and to work where JAX cannot."""
+    check_usable(key)
     typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ()
     raw = isinstance(key, jax.Array | np.ndarray) and key.dtype == np.uint32 and key.ndim == 1
     if not (typed or raw):
