@@ -11,7 +11,7 @@ from typing import Any
 from sdefit.bench import cells, problems
 from sdefit.bench.cells import Outcome, Task
 from sdefit.bench.plan import Cell, Plan
-from sdefit.errors import InputError
+from sdefit.errors import InputError, SdefitError
 from sdefit.methods._driver import compilation
 from sdefit.store import Record, Results
 
@@ -81,8 +81,10 @@ def on_cluster(client: Any, tasks: Iterable[Task | None], *, quick: bool = False
     """Run tasks on a Dask cluster. A task whose worker is lost runs again on another."""
     try:
         yield from _spread(client, tasks, quick)
-    except Exception:
-        if getattr(client, "status", "") in ("closing", "closed"):
+    except SdefitError:
+        raise
+    except Exception as trouble:
+        if isinstance(trouble, OSError) or getattr(client, "status", "") in ("closing", "closed"):
             raise InputError(
                 "--cluster: the Dask scheduler is gone, and what is stored stays; start one again and add --resume"
             ) from None
