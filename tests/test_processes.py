@@ -128,19 +128,31 @@ print(one.params == two.params)
 @pytest.mark.parametrize("seconds", [0.15, 0.6, 1.5, 3.0, 5.0])
 def test_an_interrupt_ends_a_command_at_once(tmp_path, seconds):
     """While it imports, traces and compiles: one line, status 130, within two seconds."""
+    assert interrupted(tmp_path, ["demo"], seconds) == "sdefit: interrupted\n"
+
+
+@pytest.mark.slow
+def test_an_interrupt_of_a_reproduction_says_how_to_go_on(tmp_path):
+    command = ["reproduce", "--systems", "ou", "--methods", "auto", "--realizations", "2", "--block", "1"]
+    line = interrupted(tmp_path, command, until=tmp_path / "repro" / "problems" / "ou.nc")
+    assert line == "sdefit: stopped with 0 of 2 cells stored; --resume goes on from there\n"
+
+
+def interrupted(folder: Path, command: list[str], seconds: float = 0.0, until: Path | None = None) -> str:
+    """What a command says when it is interrupted so many seconds after Python has started, or when a file is there."""
     environment = os.environ | {"PYTHONPATH": str(Path(sf.__file__).parents[1])}
-    # The first line tells that Python itself has started.
-    code = "print('go', flush=True); import sys; sys.argv[1:] = ['demo']; from sdefit.cli import main; main()"
+    code = f"print('go', flush=True); import sys; sys.argv[1:] = {command}; from sdefit.cli import main; main()"
     process = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=tmp_path, env=environment, text=True, stdout=-1, stderr=-1
+        [sys.executable, "-c", code], cwd=folder, env=environment, text=True, stdout=-1, stderr=-1
     )
     assert process.stdout
     process.stdout.readline()
     time.sleep(seconds)
+    while until and not until.exists() and process.poll() is None:
+        time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     begin = time.monotonic()
     _, error = process.communicate(timeout=60)
-    took = time.monotonic() - begin
+    assert time.monotonic() - begin < 2.0
     assert process.returncode == 130
-    assert [line for line in error.splitlines() if line] == ["sdefit: interrupted"]
-    assert took < 2.0
+    return error

@@ -10,19 +10,7 @@ from typing import Annotated
 
 import typer
 
-from sdefit.cli import (
-    INTERRUPTED,
-    cite,
-    compare,
-    demo,
-    fit,
-    methods,
-    models,
-    report,
-    reproduce,
-    say_interrupted,
-    simulate,
-)
+from sdefit.cli import INTERRUPTED, cite, compare, demo, fit, methods, models, report, reproduce, simulate
 from sdefit.errors import EquationError, InputError, SdefitError
 
 # What a wrong command line raises: the class that usage errors share, wherever this version of typer keeps it.
@@ -55,9 +43,7 @@ def run(arguments: Sequence[str]) -> int:
     except (SdefitError, *_usage()) as problem:
         return _explain(problem)
     except (typer.Abort, KeyboardInterrupt):
-        return say_interrupted()
-    if status == INTERRUPTED:  # some versions of typer make this of an interrupt, others raise
-        return say_interrupted()
+        return INTERRUPTED
     return status if isinstance(status, int) else 0
 
 

@@ -3,18 +3,17 @@
 import contextlib
 import datetime
 import functools
-import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from sdefit.cli import _shared
+from sdefit.cli import _shared, interrupted_by, leave
 from sdefit.cli._progress import progress
-from sdefit.errors import InputError, SdefitError
+from sdefit.errors import InputError
 
 if TYPE_CHECKING:
     from sdefit.bench.plan import Plan
@@ -76,7 +75,8 @@ def command(
     asked = _asked(results, systems, methods, realizations, seed, data, block)
     _begin(results, asked)
     try:
-        _work(results, asked, lambda: _runner(asked, cluster, workers, tls, dashboard))
+        with interrupted_by(lambda: _stop(results, asked)):
+            _work(results, asked, lambda: _runner(asked, cluster, workers, tls, dashboard))
     except KeyboardInterrupt:
         _stop(results, asked)
     from sdefit.report.reproduction import write_run
@@ -193,15 +193,13 @@ def _runner(
             owned.close()
 
 
-def _stop(results: "Results", asked: "Plan") -> None:
+def _stop(results: "Results", asked: "Plan") -> NoReturn:
     """End at once, as nothing that is stored can be hurt, and say how to go on."""
-    from sdefit.bench.run import missing
+    words = "stopped; --resume goes on from there"
+    with contextlib.suppress(Exception):  # whatever was interrupted: a module that is half imported, too
+        from sdefit.bench.run import missing
 
-    cells = asked.cells()
-    with contextlib.suppress(SdefitError):
+        cells = asked.cells()
         done = len(cells) - len(missing(results, cells))
-        print(f"sdefit: stopped with {done} of {len(cells)} cells stored; --resume goes on from there", file=sys.stderr)
-    sys.stderr.flush()
-    sys.stdout.flush()
-    # A program that compiles or runs in the other thread hears of no exception: leave without waiting for it.
-    os._exit(130)
+        words = f"stopped with {done} of {len(cells)} cells stored; --resume goes on from there"
+    leave(words)
