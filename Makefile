@@ -3,6 +3,7 @@
 #   make test    the tests, but for long ones and the examples of the docs
 #   make test-all  the long ones too: before a method or the numerics change
 #   make lint    ruff, pyright, import rules
+#   make package  build wheel and sdist, and try the wheel on its own
 #   make docs    build site/ and run every example of README and docs
 
 SHELL := /bin/bash
@@ -17,7 +18,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq install -c constraints.txt
 
-.PHONY: help demo test test-all lint format types imports docs site examples setup clean
+.PHONY: help demo test test-all lint format types imports package docs site examples setup clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -42,6 +43,9 @@ types: $(VENV)/.dev
 
 imports: $(VENV)/.dev
 	@$(BIN)/lint-imports --no-logo
+
+package: $(VENV)/.dev
+	@.ci/try-package
 
 docs: site examples
 

@@ -6,6 +6,8 @@ from typing import Any
 
 # Nearly all of the suite's time is compilation of programs that then run once on a few numbers.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+# Tests change constants of the package; a program made so must not be found by another process.
+os.environ["SDEFIT_CACHE"] = "off"
 
 import jax
 import jaxtyping
@@ -33,15 +35,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "gpu" in item.keywords:
             item.add_marker(skip)
-
-
-@pytest.fixture(autouse=True)
-def _alone():
-    """What a command sets for its own process does not outlive its test: the next one would compile beside its fits."""
-    yield
-    from sdefit.methods import _driver
-
-    _driver.PROGRAMS.follow = None
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,7 +31,14 @@ def test_exported_names_are_pinned() -> None:
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_an_exported_name_is_there(name: str) -> None:
     assert getattr(sdefit, name) is not None
-    assert name in dir(sdefit)
+
+
+def test_dir_shows_the_public_names_alone() -> None:
+    assert set(dir(sdefit)) == NAMES
+
+
+def test_type_checkers_find_the_annotations() -> None:
+    assert (Path(sdefit.__file__).parent / "py.typed").exists()
 
 
 def test_a_name_that_is_not_there_is_refused() -> None:

@@ -3,8 +3,11 @@
 import csv
 import dataclasses
 import os
+import shutil
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -305,7 +308,7 @@ class Losing:
     def ncores(self):
         return {"one": 1}
 
-    def submit(self, function, task, pure):
+    def submit(self, function, task, quick, pure):
         self.given.append(task.cell.name)
         lost = len(self.given) <= self.losses
         outcome = Outcome([{"status": "ok"}])
@@ -332,3 +335,88 @@ def test_a_cluster_that_is_not_there_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match="need the package distributed; install it with: pip install"):
         run.connect(None, 2)
+
+
+def ports():
+    """Where this process and its children listen."""
+    import psutil
+
+    me = psutil.Process()
+    open_ones = [one for who in (me, *me.children(recursive=True)) for one in who.net_connections()]
+    return {one.laddr.ip for one in open_ones if one.status == psutil.CONN_LISTEN}
+
+
+def closed(client):
+    cluster = client.cluster
+    client.close()
+    if cluster is not None:
+        cluster.close()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of Dask's own making
+def test_workers_listen_on_this_machine_alone():
+    client = run.connect(None, 1)
+    try:
+        assert ports() == {"127.0.0.1"}
+        task = Task(Cell("ou", "moments", 0, 1), 0, "", [None])
+        (done,) = run.on_cluster(client, iter([task]), quick=True)
+        assert done[1].rows[0]["status"] == "no_data"
+    finally:
+        closed(client)
+
+
+@pytest.fixture
+def certificate(tmp_path):
+    """A certificate that signs itself, and its key."""
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    options = ["-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=sdefit", "-days", "1"]
+    done = subprocess.run(["openssl", "req", *options, "-keyout", key, "-out", cert], capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip("no openssl here")
+    return cert, key
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl here")
+@pytest.mark.filterwarnings("ignore")
+def test_workers_by_tls_refuse_who_has_no_certificate(certificate):
+    from distributed import Client
+
+    cert, key = certificate
+    client = run.connect(None, 1, (cert, cert, key))
+    try:
+        address = client.scheduler_info()["address"]
+        assert address.startswith("tls://127.0.0.1:")
+        assert client.submit(abs, -2).result(timeout=30) == 2
+        with pytest.raises((OSError, RuntimeError, TypeError)):
+            Client(address.replace("tls", "tcp"), timeout=3)
+        closed(second := run.connect(address, None, (cert, cert, key)))
+        assert second.status == "closed"
+    finally:
+        closed(client)
+
+
+def test_a_missing_certificate_is_named(tmp_path):
+    there = tmp_path / "cert.pem"
+    there.touch()
+    with pytest.raises(InputError, match=r"--tls-key must be a file in PEM format, but there is no file .*none\.pem"):
+        run.connect("tls://127.0.0.1:1", None, (there, there, tmp_path / "none.pem"))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_scheduler_that_is_killed_is_one_line():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        place = ["--host", "127.0.0.1", "--port", str(free.getsockname()[1]), "--no-dashboard"]
+    scheduler = subprocess.Popen([sys.executable, "-m", "distributed.cli.dask_scheduler", *place], stderr=-3)
+    try:
+        client = run.connect(f"tcp://127.0.0.1:{place[3]}", None)
+        threading.Timer(1.0, scheduler.kill).start()
+        tasks = (Task(Cell("ou", "moments", i, 1), 0, "", [None]) for i in range(3))  # for which there is no worker
+        with pytest.raises(InputError, match="--cluster: the Dask scheduler is gone, and what is stored stays; start"):
+            list(run.on_cluster(client, tasks))
+        client.close()
+    finally:
+        scheduler.kill()
+        scheduler.wait()

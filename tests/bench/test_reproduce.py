@@ -19,7 +19,6 @@ from test_schema import ODD, changed, places
 from sdefit.cli.app import run
 from sdefit.data import write_csv
 from sdefit.errors import FileError
-from sdefit.methods import _driver
 from sdefit.report import runs
 from sdefit.report.comparison import comparison_page
 from sdefit.report.html import write_page
@@ -32,15 +31,6 @@ from sdefit.store import record as store_record
 ROOT = Path(__file__).parents[2]
 SMALL = ["--systems", "ou,dw", "--methods", "moments", "--realizations", "4", "--block", "3", "--seed", "7"]
 TIMES = ["seconds", "compile_seconds"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def workplace(tmp_path_factory):
-    """A cache of this module's own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(_driver.PROGRAMS, "folder", None)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -21,17 +21,14 @@ from sdefit.data import read_csv, write_csv
 from sdefit.dynamics.model_file import read_model
 from sdefit.dynamics.simulate import simulate
 from sdefit.fitting import load
-from sdefit.methods import _driver
 
 MODEL = 'name = "relaxing"\nequations = "dx = rate*(level - x)"\n[parameters]\nrate = {lower = 0}\n'
 
 
 @pytest.fixture(autouse=True)
 def workplace(tmp_path, monkeypatch):
-    """An empty folder to work in, with a cache of its own."""
+    """An empty folder to work in."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(_driver.PROGRAMS, "folder", None)
     Path("model.toml").write_text(MODEL)
     return tmp_path
 
@@ -256,7 +253,7 @@ def test_a_fit_imports_nothing_it_does_not_need(observed):
         "slow = {'pandas', 'xarray', 'diffrax', 'numpyro', 'optax', 'arviz_base'} & set(sys.modules)\n"
         "sys.exit(status or (f'imported {slow}' if slow else 0))"
     )
-    done = child(["-c", code], XDG_CACHE_HOME="home")
+    done = child(["-c", code], SDEFIT_CACHE="on", XDG_CACHE_HOME=str(Path("home").absolute()))
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert any(Path("home/sdefit/programs").iterdir())
@@ -264,10 +261,10 @@ def test_a_fit_imports_nothing_it_does_not_need(observed):
 
 def test_a_cache_that_cannot_be_written_is_harmless(observed):
     Path("taken").write_text("a file where a folder should be")
-    command = ["-m", "sdefit.cli", "simulate", "ou", "--out", "ou.csv"]
-    done = child(command, XDG_CACHE_HOME="taken")
+    command = ["-m", "sdefit.cli", "fit", "obs.csv", "--model", "model.toml", "--method", "moments"]
+    done = child(command, SDEFIT_CACHE="on", SDEFIT_CACHE_DIR="taken/programs")
     assert (done.returncode, done.stderr) == (0, "")
-    assert Path("ou.csv").exists()
+    assert Path("run/fit.nc").exists()
 
 
 @pytest.mark.slow

@@ -22,7 +22,6 @@ from sdefit.errors import DataError, InputError, ModelError
 from sdefit.fitting import fit, fit_each, load
 from sdefit.inference.likelihood import filter_pool
 from sdefit.inference.parameterisation import Point
-from sdefit.methods import _driver
 from sdefit.methods.esgf import ESGF
 from sdefit.methods.moments import Moments
 from sdefit.methods.npsde import NPSDE
@@ -331,8 +330,6 @@ def test_a_series_without_the_models_inputs_is_refused_before_computing():
 
 def test_the_command_line_takes_the_inputs_that_the_model_names(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(_driver.PROGRAMS, "folder", None)
     one = observed(20, 7)
     write_csv(one, "obs.csv")
     Path("model.toml").write_text(f'equations = "{TEXT}"\ninputs = ["u"]\nhold = "previous"\n')

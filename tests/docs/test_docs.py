@@ -52,6 +52,7 @@ def run(page: Path, folder: Path) -> Path:
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "src"),
         "MPLBACKEND": "agg",
+        "SDEFIT_CACHE": "on",
     }
     program = folder / "page.py"
     program.write_text(script(page), encoding="utf-8")

@@ -16,6 +16,7 @@ from sdefit.dynamics.sde import Diffusion
 from sdefit.errors import DataError, FitError, InputError, ModelError
 from sdefit.fitting import fit, fit_each, load
 from sdefit.methods import _driver
+from sdefit.methods._programs import Programs
 from sdefit.methods.esgf import ESGF
 from sdefit.methods.moments import Moments
 
@@ -157,7 +158,7 @@ def test_batches_reuse_one_program():
 
 
 def test_programs_are_forgotten_in_turn():
-    programs = _driver.Programs(largest=2)
+    programs = Programs(largest=2)
 
     def shapes(model, method, x):
         return jnp.sum(x) + method.starts

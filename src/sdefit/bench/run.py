@@ -1,16 +1,18 @@
 """Run what is missing in a results folder, here or on a cluster; what is stored is never run again."""
 
 import collections
-import concurrent.futures
 import functools
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from sdefit.bench import cells, problems
 from sdefit.bench.cells import Outcome, Task
 from sdefit.bench.plan import Cell, Plan
-from sdefit.errors import InputError
+from sdefit.errors import InputError, SdefitError
+from sdefit.methods._driver import compilation
 from sdefit.store import Record, Results
 
 POLL = 0.2  # seconds between looks at cells that another process has
@@ -18,6 +20,7 @@ TRIES = 5  # of a cell on a cluster that loses its workers
 # A runner takes tasks as it has room for them and gives back each with its outcome. None among the tasks means that
 # there is nothing to do at this moment.
 Runner = Callable[[Iterable[Task | None]], Iterator[tuple[Cell, Outcome]]]
+Tls = tuple[Path, Path, Path]  # files of the certificate authority, the certificate and its key
 
 
 def run(results: Results, plan: Plan, runner: Runner) -> Iterator[tuple[Cell, Outcome]]:
@@ -70,24 +73,30 @@ def _tasks(results: Results, plan: Plan, made: Callable[[str], Record]) -> Itera
             yield None
 
 
-def here(tasks: Iterable[Task | None]) -> Iterator[tuple[Cell, Outcome]]:
-    """Run tasks in this process, one after the other.
-
-    They run in a second thread: the first one then hears an interrupt at once, even while a program compiles.
-    """
-    thread = concurrent.futures.ThreadPoolExecutor(1)
-    try:
-        for task in tasks:
-            if task is None:
-                time.sleep(POLL)
-            else:
-                yield task.cell, thread.submit(cells.run, task).result()
-    finally:
-        thread.shutdown(wait=False)
+def here(tasks: Iterable[Task | None], *, quick: bool = False) -> Iterator[tuple[Cell, Outcome]]:
+    """Run tasks in this process, one after the other; `quick` compiles them with little optimisation."""
+    for task in tasks:
+        if task is None:
+            time.sleep(POLL)
+        else:
+            yield task.cell, _run(task, quick)
 
 
-def on_cluster(client: Any, tasks: Iterable[Task | None]) -> Iterator[tuple[Cell, Outcome]]:
+def on_cluster(client: Any, tasks: Iterable[Task | None], *, quick: bool = False) -> Iterator[tuple[Cell, Outcome]]:
     """Run tasks on a Dask cluster. A task whose worker is lost runs again on another."""
+    try:
+        yield from _spread(client, tasks, quick)
+    except SdefitError:
+        raise
+    except Exception as trouble:
+        if isinstance(trouble, OSError) or getattr(client, "status", "") in ("closing", "closed"):
+            raise InputError(
+                "--cluster: the Dask scheduler is gone, and what is stored stays; start one again and add --resume"
+            ) from None
+        raise
+
+
+def _spread(client: Any, tasks: Iterable[Task | None], quick: bool) -> Iterator[tuple[Cell, Outcome]]:
     source, running, tries = iter(tasks), {}, collections.Counter()
     more = True
     while more or running:
@@ -97,7 +106,7 @@ def on_cluster(client: Any, tasks: Iterable[Task | None]) -> Iterator[tuple[Cell
             more = task is not _END
             if task is _END or task is None:
                 break
-            running[_submit(client, task)] = task
+            running[_submit(client, task, quick)] = task
             room -= 1
         for future in _done(list(running)):
             task = running.pop(future)
@@ -109,14 +118,19 @@ def on_cluster(client: Any, tasks: Iterable[Task | None]) -> Iterator[tuple[Cell
             if tries[task.cell] >= TRIES:
                 reason = " ".join(str(future.exception()).split())
                 raise InputError(f"--cluster: cell {task.cell.name} was lost {TRIES} times; the last reason: {reason}")
-            running[_submit(client, task)] = task
+            running[_submit(client, task, quick)] = task
 
 
 _END: Any = object()
 
 
-def _submit(client: Any, task: Task) -> Any:
-    return client.submit(cells.run, task, pure=False)
+def _run(task: Task, quick: bool) -> Outcome:
+    with compilation(quick=quick):
+        return cells.run(task)
+
+
+def _submit(client: Any, task: Task, quick: bool) -> Any:
+    return client.submit(_run, task, quick, pure=False)
 
 
 def _done(futures: list[Any]) -> list[Any]:
@@ -127,22 +141,52 @@ def _done(futures: list[Any]) -> list[Any]:
     return finished
 
 
-def connect(address: str | None, workers: int | None) -> Any:
-    """A `distributed.Client` of the cluster at an address, or of a new one with that many processes on this machine."""
+def connect(address: str | None, workers: int | None, tls: Tls | None = None, dashboard: int | None = None) -> Any:
+    """A `distributed.Client` of the cluster at an address, or of a new one with that many processes on this machine.
+
+    - `tls`: the files with which all ends prove who they are.
+    - `dashboard`: the port on which this machine alone sees Dask's dashboard of a new cluster; none without it.
+    """
     try:
         from distributed import Client, LocalCluster
     except ImportError:
         raise InputError(
             "--cluster and --workers need the package distributed; install it with: pip install 'sdefit[cluster]'"
         ) from None
+    security = _security(tls)
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # `on_cluster` says it in one line
     try:
         if address is None:
-            return Client(LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0"))
-        return Client(address, timeout=10)
+            return Client(
+                LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=1,
+                    host="127.0.0.1",
+                    dashboard_address=f"127.0.0.1:{dashboard or 0}",
+                    scheduler_kwargs={"dashboard": dashboard is not None},
+                    security=security,
+                )
+            )
+        return Client(address, timeout=10, security=security)
     except (OSError, ValueError, RuntimeError) as trouble:
         reason = " ".join(str(trouble).split())
         what = f"--cluster must be the address of a Dask scheduler, not {address!r}"
         raise InputError(f"{what if address else f'--workers {workers} could not be started'}: {reason}") from None
+
+
+def _security(tls: Tls | None) -> Any:
+    """What `distributed` is to encrypt and check with; None without TLS."""
+    if tls is None:
+        return None
+    from distributed.security import Security
+
+    for option, file in zip(("--tls-ca", "--tls-cert", "--tls-key"), tls, strict=True):
+        if not file.is_file():
+            raise InputError(f"{option} must be a file in PEM format, but there is no file {file}")
+    ca, cert, key = map(str, tls)
+    ends = ("client", "scheduler", "worker")
+    files = {f"tls_{end}_cert": cert for end in ends} | {f"tls_{end}_key": key for end in ends}
+    return Security(tls_ca_file=ca, require_encryption=True, **files)
 
 
 def missing(results: Results, wanted: Sequence[Cell]) -> list[Cell]:

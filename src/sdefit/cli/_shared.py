@@ -4,7 +4,6 @@ import contextlib
 import importlib
 import json
 import math
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -83,40 +82,24 @@ def read_times(flag: str, text: str) -> list[Any]:
     return list(cells)
 
 
-def compile_quickly() -> None:
-    """For commands that run each program once: compile with little optimisation, and keep the result for next time.
+@contextlib.contextmanager
+def fitting_once(words: str, *, shows_fit: bool = False) -> Iterator[None]:
+    """A spinner while programs that run only once are compiled, with little optimisation, and run.
 
-    Most of a first fit is compilation. Without the costly passes it takes half as long, and one fit runs for a
-    tenth of a second more.
+    With `shows_fit`, what showing a fit needs is made ready while its programs compile.
     """
-    flags = os.environ.get("XLA_FLAGS", "")
-    if "xla_backend_optimization_level" not in flags:
-        os.environ["XLA_FLAGS"] = f"{flags} --xla_backend_optimization_level=0".strip()
-    keep_programs()
+    from sdefit.methods._driver import compilation
+
+    with compilation(quick=True, on_compile=_prepare_to_show if shows_fit else None), waiting(words):
+        yield
 
 
-def keep_programs() -> None:
-    """Keep compiled programs in the user's cache folder, so that the next process need not make them."""
-    from sdefit.methods import _driver
-
-    with contextlib.suppress(OSError, RuntimeError):  # no cache, or no home for it, is slower, not wrong
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sdefit"
-        base.mkdir(parents=True, exist_ok=True)
-        if os.access(base, os.W_OK):
-            _driver.PROGRAMS.folder = base / "programs"
-
-
-def prepare_beside_fits() -> None:
-    """For commands that show a fit: while its programs compile, make ready what showing it needs."""
-    from sdefit.methods import _driver
+def _prepare_to_show(model: Any, method: Any, pool: Any, estimate: Any) -> None:
     from sdefit.uncertainty.intervals import ahead
 
-    def follow(model: Any, method: Any, pool: Any, estimate: Any) -> None:
-        ahead(model, method, pool, estimate)
-        for module in ("h5netcdf", "sdefit.report.svg"):
-            importlib.import_module(module)
-
-    _driver.PROGRAMS.follow = follow
+    ahead(model, method, pool, estimate)
+    for module in ("h5netcdf", "sdefit.report.svg"):
+        importlib.import_module(module)
 
 
 def console(**options: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from sdefit.cli import (
+    INTERRUPTED,
     cite,
     compare,
     demo,
@@ -73,7 +74,7 @@ def run(arguments: Sequence[str]) -> int:
         print(f"sdefit: {_SMALLER}", file=sys.stderr)
         return 1
     except (typer.Abort, KeyboardInterrupt):
-        return 130
+        return INTERRUPTED
     return status if isinstance(status, int) else 0
 
 

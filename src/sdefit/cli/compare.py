@@ -38,7 +38,6 @@ def command(
     equations = _shared.read_model(model)
     series = read_series(data, equations, time, states, group, time_unit)
     _shared.claim(out, force)
-    _shared.compile_quickly()
     fits, refused = _fits(equations, series, names, seed)
     if not fits:
         raise InputError(next(iter(refused.values())))
@@ -71,7 +70,7 @@ def _fits(model: Any, series: Any, names: list[str], seed: int) -> "tuple[dict[s
 
     fits, refused = {}, {}
     for name in names:
-        with _shared.waiting(f"fitting {model.name} by {name}"):
+        with _shared.fitting_once(f"fitting {model.name} by {name}"):
             try:
                 fits[name] = fit(model, series, methods.get(name)(), key=jax.random.key(seed))
             except (InputError, FitError) as problem:

@@ -23,13 +23,11 @@ def command(
 
     setup = systems.get("lv")
     _shared.claim(out, force=True)
-    _shared.compile_quickly()
-    _shared.prepare_beside_fits()
     simulated, fitted = jax.random.split(jax.random.key(seed))
     with _shared.waiting("simulating Lotka-Volterra"):
         series = setup.simulate(key=simulated)
         write_csv(series, out / "obs.csv")
-    with _shared.waiting("fitting"):
+    with _shared.fitting_once("fitting", shows_fit=True):
         method = methods.get("mars" if "mars" in methods.names() else methods.DEFAULT)()
         found = fit(setup.model, series, method, key=fitted)
         truth = {"params": dict(setup.params), "G": setup.G.tolist(), "noise": setup.noise}

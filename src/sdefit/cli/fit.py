@@ -57,9 +57,7 @@ def command(
     sde = _shared.read_model(model, equations)
     series = read_series(data, sde, time, states, group, time_unit)
     _shared.claim(out, force)
-    _shared.compile_quickly()
-    _shared.prepare_beside_fits()
-    with _shared.waiting(f"fitting {sde.name}"):
+    with _shared.fitting_once(f"fitting {sde.name}", shows_fit=True):
         found = fit(sde, series, settings, key=seed)
         _shared.ask_intervals(found, intervals, level)
         found.provenance["data"] = data.name

@@ -3,22 +3,21 @@
 import contextlib
 import datetime
 import functools
-import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from sdefit.cli import _shared
+from sdefit.cli import _shared, interrupted_by, leave
 from sdefit.cli._progress import progress
-from sdefit.errors import InputError, SdefitError
+from sdefit.errors import InputError
 
 if TYPE_CHECKING:
     from sdefit.bench.plan import Plan
-    from sdefit.bench.run import Runner
+    from sdefit.bench.run import Runner, Tls
     from sdefit.store import Results
 
 SYSTEMS = "ou,dw,lv,l63"
@@ -51,6 +50,13 @@ def command(
     ] = None,
     cluster: Annotated[str | None, typer.Option(help="Address of a Dask scheduler that runs the cells.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Run the cells in as many processes here.")] = None,
+    dashboard: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="With --workers: a port for Dask's dashboard, on this machine."),
+    ] = None,
+    tls_ca: Annotated[Path | None, typer.Option(help="Dask by TLS: file of the certificate authority.")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Dask by TLS: file of the certificate.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Dask by TLS: file of the certificate's key.")] = None,
 ) -> None:
     """Run the paper's experiments and write a report: each method beside the truth, the paper and the limit.
 
@@ -59,6 +65,9 @@ def command(
     """
     if cluster and workers:
         raise InputError("--cluster and --workers must not both be given: the cluster has workers of its own")
+    if dashboard is not None and not workers:
+        raise InputError("--dashboard must come with --workers: a cluster has a dashboard of its own")
+    tls = _tls(tls_ca, tls_cert, tls_key, bool(cluster or workers))
     from sdefit.store import Results
 
     results = Results(out)
@@ -69,10 +78,10 @@ def command(
 
     ask()  # what is refused is refused before the folder is touched
     asked = _begin(results, ask)
-    (_shared.compile_quickly if asked.realizations <= FEW else _shared.keep_programs)()
     _shared.tell_odd_rows(results)
     try:
-        _work(results, asked, cluster, workers)
+        with interrupted_by(lambda: _stop(results, asked)):
+            _work(results, asked, lambda: _runner(asked, cluster, workers, tls, dashboard))
     except KeyboardInterrupt:
         _stop(results, asked)
     from sdefit.report.reproduction import write_run
@@ -153,27 +162,43 @@ def _begin(results: "Results", ask: "Callable[[], Plan]") -> "Plan":
     return asked
 
 
-def _work(results: "Results", asked: "Plan", cluster: str | None, workers: int | None) -> None:
+def _tls(ca: Path | None, cert: Path | None, key: Path | None, spread: bool) -> "Tls | None":
+    """The three files of TLS, or None without them."""
+    if ca is None and cert is None and key is None:
+        return None
+    if ca is None or cert is None or key is None:
+        raise InputError("--tls-ca, --tls-cert and --tls-key must be given together")
+    if not spread:
+        raise InputError("--tls-ca, --tls-cert and --tls-key must come with --cluster or --workers")
+    return ca, cert, key
+
+
+def _work(
+    results: "Results", asked: "Plan", runner_of: "Callable[[], contextlib.AbstractContextManager[Runner]]"
+) -> None:
     """Run what is missing, showing how far it is."""
     from sdefit.bench.run import missing, run
 
     left = missing(results, asked.cells())
-    with _runner(cluster, workers) as runner, progress(len(asked.cells()), len(left)) as tell:
+    with runner_of() as runner, progress(len(asked.cells()), len(left)) as tell:
         if left:
             for cell, outcome in run(results, asked, runner):
                 tell(cell.name, len(outcome.rows), outcome.failures)
 
 
 @contextlib.contextmanager
-def _runner(cluster: str | None, workers: int | None) -> "Iterator[Runner]":
+def _runner(
+    asked: "Plan", cluster: str | None, workers: int | None, tls: "Tls | None", dashboard: int | None
+) -> "Iterator[Runner]":
     from sdefit.bench import run
 
+    quick = asked.realizations <= FEW
     if not cluster and not workers:
-        yield run.here
+        yield functools.partial(run.here, quick=quick)
         return
-    client = run.connect(cluster, workers)
+    client = run.connect(cluster, workers, tls, dashboard)
     try:
-        yield functools.partial(run.on_cluster, client)
+        yield functools.partial(run.on_cluster, client, quick=quick)
     finally:
         owned = client.cluster
         client.close()
@@ -181,15 +206,13 @@ def _runner(cluster: str | None, workers: int | None) -> "Iterator[Runner]":
             owned.close()
 
 
-def _stop(results: "Results", asked: "Plan") -> None:
+def _stop(results: "Results", asked: "Plan") -> NoReturn:
     """End at once, as nothing that is stored can be hurt, and say how to go on."""
-    from sdefit.bench.run import missing
+    words = "stopped; --resume goes on from there"
+    with contextlib.suppress(Exception):  # whatever was interrupted: a module that is half imported, too
+        from sdefit.bench.run import missing
 
-    cells = asked.cells()
-    with contextlib.suppress(SdefitError):
+        cells = asked.cells()
         done = len(cells) - len(missing(results, cells))
-        print(f"sdefit: stopped with {done} of {len(cells)} cells stored; --resume goes on from there", file=sys.stderr)
-    sys.stderr.flush()
-    sys.stdout.flush()
-    # A program that compiles or runs in the other thread hears of no exception: leave without waiting for it.
-    os._exit(130)
+        words = f"stopped with {done} of {len(cells)} cells stored; --resume goes on from there"
+    leave(words)

@@ -49,7 +49,6 @@ def command(
     if system is not None and named:
         raise InputError(f"{next(iter(named))} must go with --model; the built-in {system} has its own")
     name, given, note = _builtin(str(system)) if model is None else _own(model, named)
-    _shared.compile_quickly()
     with _shared.waiting(f"simulating {given['model'].name}"):
         series = simulate(**given, key=seed, paths=paths)  # pyright: ignore[reportArgumentType, reportCallIssue]
     write_csv(series, out)

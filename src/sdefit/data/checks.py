@@ -5,8 +5,10 @@ import numbers
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
+from sdefit._jax import TRACED
 from sdefit.errors import DataError
 
 FEWEST_TIMES = 3
@@ -62,6 +64,8 @@ def as_numbers(given: Any, what: str, source: Source | None = None) -> np.ndarra
     """The argument `what` as a new float64 array, or a refusal that names it; None and masked become NaN."""
     try:
         array = np.ma.asarray(given) if isinstance(given, np.ma.MaskedArray) else np.asarray(given)
+    except jax.errors.TracerArrayConversionError:
+        raise DataError(f"{what} must be numbers: {TRACED}") from None
     except ValueError:
         raise DataError(f"{what} must be a rectangular array of numbers, but its rows differ in length") from None
     if array.dtype.kind == "O":

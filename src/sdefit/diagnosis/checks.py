@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sdefit._jax import settings
+
 _NORMAL = NormalDist()
 BINS = 6
 
@@ -60,7 +62,7 @@ def quantiles(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def chi_squared_tail(x: float, degrees: int) -> float:
     """The probability that chi-squared exceeds x."""
-    with jax.enable_x64(True):
+    with settings():
         return float(jax.scipy.special.gammaincc(jnp.asarray(degrees / 2), jnp.asarray(x / 2)))
 
 

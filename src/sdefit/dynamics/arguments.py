@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sdefit._jax import check_usable
 from sdefit._types import Key
 from sdefit.dynamics.parameters import Parameter
 from sdefit.dynamics.sde import SDE
@@ -19,7 +20,8 @@ LARGEST_SEED = 2**32 - 1  # beyond it JAX's settings decide what key a number ma
 
 
 def check_key(key: Any) -> None:
-    """Refuse what is not one JAX random key; both kinds of key are taken."""
+    """Refuse what is not one JAX random key (both kinds are taken), and to work where JAX cannot."""
+    check_usable(key)
     typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ()
     raw = isinstance(key, jax.Array | np.ndarray) and key.dtype == np.uint32 and key.ndim == 1
     if not (typed or raw):
@@ -28,6 +30,7 @@ def check_key(key: Any) -> None:
 
 def as_key(key: Any) -> Key:
     """One JAX random key of the new style: of an int the one that `jax.random.key` makes, else the given one."""
+    check_usable(key)
     if not isinstance(key, int | np.integer) or key is True or key is False:
         check_key(key)
         return jax.random.wrap_key_data(key) if key.dtype == np.uint32 else key  # pyright: ignore

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sdefit._jax import settings
 from sdefit._types import Seed
 from sdefit.data import Series
 from sdefit.data.inputs import Moment
@@ -86,7 +87,7 @@ def simulate(
     counts = step_counts(t, longest)
     arrays = (read_params(model, params), read_start(model, x0), t, counts, read_diffusion(model, G))
     known = read_inputs(model, inputs, t)
-    with jax.enable_x64(True):
+    with settings():
         table = (t, known) if known else None
         outcome = _program(model, scheme, read_paths(paths), *arrays, read_noise(model, noise), key, table)
         # Waited for first: JAX ends the process where a result that there was no memory for is read at once.

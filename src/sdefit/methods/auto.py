@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sdefit._jax import settings
 from sdefit._types import Array, Key
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
@@ -116,7 +117,7 @@ def _straight(model: SDE, estimate: Estimate, times: np.ndarray, path: np.ndarra
     if model.inputs:
         return False  # their values are not at hand here
     few = np.linspace(0, len(times) - 1, min(len(times), 20)).astype(int)
-    with jax.enable_x64(True):
+    with settings():
         theta = jnp.asarray(estimate.theta)
         slope = jax.vmap(lambda x: jax.jacfwd(lambda x: model.f(times[0], x, theta))(x))(jnp.asarray(path[few]))
     return bool(np.all(np.ptp(slope, axis=0) <= 1e-9 * (1e-300 + np.max(np.abs(slope)))))

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sdefit._jax import settings
 from sdefit._types import Array, Float, Key, Scalar, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
@@ -42,7 +43,7 @@ def sample(
     for word, number in (("draws", draws), ("warmup", warmup), ("chains", chains)):
         if not (isinstance(number, int) and number >= 1):
             raise InputError(f"{word} must be a whole number of at least 1, not {number!r}")
-    with jax.enable_x64(True):
+    with settings():
         pool, estimate = jax.tree.map(jnp.asarray, (pool, estimate))
         likelihood = method.likelihood(model, pool, estimate)
         if likelihood is None:
