@@ -41,7 +41,10 @@ def best(gap):
     series, slope = gapped(gap), jax.jit(jax.grad(loss))
 
     def search(begin):
-        one, both = (series.times, series.values), (lambda v: float(loss(v, *one)), lambda v: np.asarray(slope(v, *one)))
+        one, both = (
+            (series.times, series.values),
+            (lambda v: float(loss(v, *one)), lambda v: np.asarray(slope(v, *one))),
+        )
         return scipy.optimize.minimize(both[0], begin, jac=both[1], method="BFGS")
 
     found = min((search(np.array([r, 1.0, -0.7, n])) for r in (-1.0, 1.0) for n in (-3.0, -1.5)), key=lambda r: r.fun)

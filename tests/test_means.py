@@ -81,7 +81,9 @@ def test_scales_of_growth_that_saturates(unit):
 
 
 def test_a_parameter_the_drift_ignores_keeps_a_finite_scale():
-    found = means.natural_scales(lambda theta: jnp.stack([jnp.ones(4), jnp.zeros(4)], axis=1), jnp.asarray(1.0), jnp.ones(2))
+    found = means.natural_scales(
+        lambda theta: jnp.stack([jnp.ones(4), jnp.zeros(4)], axis=1), jnp.asarray(1.0), jnp.ones(2)
+    )
     assert np.all(np.isfinite(found)) and np.all(np.asarray(found) > 0)
 
 
@@ -92,7 +94,9 @@ SCALES = np.array([2.0, 0.1, 4.0, 9.0, 0.5])
 
 
 def starts(start, count=50, scales=SCALES):
-    u = means.spread_starts(ScaledBounds(BOUNDS, jnp.ones(5)), jnp.asarray(scales), jnp.asarray(start), count, jax.random.key(0))
+    u = means.spread_starts(
+        ScaledBounds(BOUNDS, jnp.ones(5)), jnp.asarray(scales), jnp.asarray(start), count, jax.random.key(0)
+    )
     return np.asarray(jax.vmap(BOUNDS.constrain)(u))
 
 
@@ -164,7 +168,10 @@ def test_steps_into_places_that_are_not_finite_are_refused():
 
 
 def informed(u, curvature, local):
-    bounds, std = ScaledBounds(Bounds((0.0, -np.inf), (np.inf, np.inf)), jnp.ones(2)), means.standard_errors(jnp.asarray(curvature))
+    bounds, std = (
+        ScaledBounds(Bounds((0.0, -np.inf), (np.inf, np.inf)), jnp.ones(2)),
+        means.standard_errors(jnp.asarray(curvature)),
+    )
     return means.informed_scales(jnp.asarray(u), std, bounds, jnp.asarray([0.1, 2.0]), jnp.asarray(local))
 
 

@@ -200,7 +200,9 @@ def _standard_times(one: Series, time_scale: float) -> np.ndarray:
     tied = np.diff(times) <= 0
     if tied.any():
         a, b = one.times[np.argmax(tied)], one.times[np.argmax(tied) + 1]
-        raise DataError(f"times must differ, but {a:g} and {b:g} are the same beside a median spacing of {time_scale:g}")
+        raise DataError(
+            f"times must differ, but {a:g} and {b:g} are the same beside a median spacing of {time_scale:g}"
+        )
     return times
 
 

@@ -6,8 +6,9 @@ Given a path x̂ near the truth, dx = f(x, θ) dt + G dw is read as the linear m
 
 with f linearised in θ (and, with `feedback`, in x about x̂), under a wide Gaussian prior on θ. One Kalman filter of
 x − x̂ given θ, with a column of means for each parameter, tells how every innovation depends on θ: θ is then integrated
-out in closed form. A gap too long to follow a path through divides a series into two. That gives the marginal likelihood of (G, σ) with θ and x(t_1) integrated out (REML), the
-generalised least-squares θ with its covariance, and a better path.
+out in closed form. That gives the marginal likelihood of (G, σ) with θ and x(t_1) integrated out (REML), the
+generalised least-squares θ with its covariance, and a better path. A gap of more than ten typical spacings, too long
+to follow a path through, divides a series into two.
 
 x̂ was smoothed, hence knows the noise to come, and f linearised at x̂ misses how x − x̂ and that noise go together: rates
 come out too small. `divergence_move` is the remedy, the divergence term of the Onsager-Machlup functional as far as
@@ -256,7 +257,9 @@ def _spread(link: Chain, G: Float[Array, "state state"]) -> Float[Array, "series
     arms = dot(link.kicks, G[None, None, None])
     spread = jnp.sum(dot(arms, jnp.swapaxes(arms, -1, -2)), axis=2)
     begin = jnp.where(link.observed, 1.0, _ANYWHERE**2)
-    return jnp.where(link.begins[..., None, None], begin[..., None] * jnp.eye(G.shape[0], dtype=G.dtype)[None, None], spread)
+    return jnp.where(
+        link.begins[..., None, None], begin[..., None] * jnp.eye(G.shape[0], dtype=G.dtype)[None, None], spread
+    )
 
 
 def log_likelihood(

@@ -35,7 +35,7 @@ from sdefit.methods._latent import (
 from sdefit.optimise import minimise
 from sdefit.result import Code, Estimate
 
-_REST = 1e-4  # θ rests when a pass moves it by less, in standard errors: little enough that its start is forgotten
+_REST = 1e-6  # θ rests when a pass moves it by less, in standard errors: its start is then forgotten
 _MORE = 6  # times as many passes as were asked for are the most
 _LEAST = 0.1  # share of a step that is taken at least
 _NEAR = 0.1  # G and σ may be judged at the moved θ once a pass moves it by less, in standard errors

@@ -122,7 +122,9 @@ class AReS(Matching):
         if self.fresh:
             return Begun(found, latent, cold_start(model, pool, latent, drift, start, start_key))
         few = _Bank.of(latent.roads, self.batch).batch(jnp.array(0))
-        return Begun(found, latent.drawn(), warm_start(model, pool, few, latent.speed, drift, start, self.starts, start_key))
+        return Begun(
+            found, latent.drawn(), warm_start(model, pool, few, latent.speed, drift, start, self.starts, start_key)
+        )
 
     def match(self, model: SDE, pool: Pool, start: Theta, key: Key, found: Begun) -> Matched:
         _, _, fresh_key, game_key = jax.random.split(key, 4)

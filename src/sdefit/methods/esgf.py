@@ -183,9 +183,7 @@ class ESGF(Staged):
             begin = jnp.where(last.doubted, more, last.fits.x)
             fits, scales = self._search(where, pool, steps, last.scales, loose, begin)
             worse = last.doubted & ~(jnp.min(_ends(fits)) < jnp.min(last.values))
-            fits, scales = jax.tree.map(
-                lambda a, b: jnp.where(worse, a, b), (last.fits, last.scales), (fits, scales)
-            )
+            fits, scales = jax.tree.map(lambda a, b: jnp.where(worse, a, b), (last.fits, last.scales), (fits, scales))
             doubted = (last.count + 1 == ladder.size) & self._doubtful(where, fits)
             new = _Round(last.count + ~last.doubted, steps, fits, last.halving, scales, doubted)
             point = where.point(where.natural(fits.x[jnp.argmin(new.values)]), loose)
