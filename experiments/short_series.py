@@ -29,13 +29,7 @@ BATCH = 100
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--subjects", default=300, type=int)
-    parser.add_argument("--starts", default=48, type=int, help="of the search beside each fit")
-    parser.add_argument("--seed", default=22, type=int)
-    parser.add_argument("--out", type=Path, help="CSV file of one row per subject")
-    parser.add_argument("--summarise", type=Path, help="print the summary of stored rows instead")
-    asked = parser.parse_args(arguments)
+    asked = parse(arguments)
     if asked.summarise:
         print(summary(pd.read_csv(asked.summarise)))
         return
@@ -45,6 +39,16 @@ def main(arguments: list[str] | None = None) -> None:
         asked.out.parent.mkdir(parents=True, exist_ok=True)
         rows.to_csv(asked.out, index=False, float_format="%.8g", lineterminator="\n")
     print(summary(rows))
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--subjects", default=300, type=int)
+    parser.add_argument("--starts", default=48, type=int, help="of the search beside each fit")
+    parser.add_argument("--seed", default=22, type=int)
+    parser.add_argument("--out", type=Path, help="CSV file of one row per subject")
+    parser.add_argument("--summarise", type=Path, help="print the summary of stored rows instead")
+    return parser.parse_args(arguments)
 
 
 def subject(seed: int, number: int) -> tuple[sf.Series, dict[str, float]]:

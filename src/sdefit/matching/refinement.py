@@ -18,7 +18,7 @@ from sdefit.linalg import diagonal, solve
 from sdefit.matching.parameter_scales import widened_scales
 from sdefit.matching.weak_form_problem import RowPath, WeakFormProblem
 
-_STILL = 1e-4  # θ has converged when a pass moves it by less, in standard errors: its start is then forgotten
+_STILL = 1e-6  # θ has converged when a pass moves it by less, in standard errors: its start is then forgotten
 _MOST = 6  # times as many passes as were asked for are the most
 _LEAST = 0.1  # fraction of a step that is taken at least
 _NEAR = 0.1  # standard errors a pass moves θ by, below which G and σ may be judged at the corrected θ
