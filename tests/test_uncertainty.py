@@ -256,7 +256,7 @@ def test_intervals_hold_their_estimates_and_the_truth(found, bootstrapped):
     assert bootstrapped["level"][0] < 1.0 < bootstrapped["level"][1]
     half = (bootstrapped.upper[1] - bootstrapped.lower[1]) / 2
     assert 0.5 < half / (1.645 * bootstrapped.std[1]) < 2  # both ways to the width of `level` agree roughly
-    assert bootstrapped.verdicts[:2] == ("told", "told")
+    assert bootstrapped.identifiability[:2] == ("identified", "identified")
     assert bootstrapped.seconds > 0 and bootstrapped.std_seconds > 0
     assert "80 simulated and refitted data sets" in str(bootstrapped)
     assert list(bootstrapped.frame().index) == list(bootstrapped.names)
@@ -275,11 +275,11 @@ def test_summary_report_and_file_show_what_was_found(found, bootstrapped, tmp_pa
     found.profile("rate", points=7)
     frame = found.summary()
     assert (frame.loc["rate", "lower"], frame.loc["rate", "upper"]) == bootstrapped["rate"]
-    assert frame.loc["rate", "told"] == "told"
+    assert frame.loc["rate", "identifiability"] == "identified"
     found.save(tmp_path / "fit.nc")
     again = load(tmp_path / "fit.nc").kept
     np.testing.assert_array_equal(again["intervals"].lower, bootstrapped.lower)
-    assert again["intervals"].verdicts == bootstrapped.verdicts
+    assert again["intervals"].identifiability == bootstrapped.identifiability
     np.testing.assert_array_equal(again["profiles"]["rate"].values, found.kept["profiles"]["rate"].values)
     found.report(tmp_path / "fit.html")
     page = (tmp_path / "fit.html").read_text()
@@ -329,10 +329,10 @@ def test_a_noise_that_was_given_is_not_in_doubt():
     values = np.array([0.5, 1.0, 0.3, 0.09, 0.0])
     half = np.array([0.05, 0.05, 0.02, 0.012, 0.0])
     found = judge(OU, Evidence(values, values - half, values + half, 0.9, np.ones(2), None))
-    assert found.words[-1] == "told" and found.sentences == ()
+    assert found.words[-1] == "identified" and found.sentences == ()
     half[-1] = 0.02
     found = judge(OU, Evidence(values, np.maximum(values - half, 0), values + half, 0.9, np.ones(2), None))
-    assert found.sentences == ("The observation noise of `x` is not told by these data; it may be none.",)
+    assert found.sentences == ("The observation noise of `x` is not identified by these data; it may be none.",)
 
 
 def test_words_and_sentences_of_the_verdict():
@@ -342,9 +342,9 @@ def test_words_and_sentences_of_the_verdict():
     ends = np.maximum(values - z * wide * values, np.where(LV.scales, 0.0, -np.inf)), values + z * wide * values
     words = judge(LV, Evidence(values, *ends, 0.9, np.zeros(4), None))
     named = dict(zip(LV.names, words.words, strict=True))
-    assert [named[p] for p in "abcd"] == ["told"] * 4
-    assert named["GGt[prey,prey]"] == "told" and named["GGt[predator,predator]"] == "not told"
-    assert named["GGt[predator,prey]"] == "not told"  # no better than its variances
+    assert [named[p] for p in "abcd"] == ["identified"] * 4
+    assert named["GGt[prey,prey]"] == "identified" and named["GGt[predator,predator]"] == "not identified"
+    assert named["GGt[predator,prey]"] == "not identified"  # no better than its variances
     assert words.sentences == ("The data cannot separate process noise from observation noise in `predator`.",)
 
 
@@ -362,14 +362,14 @@ def noise_words(quantities: Quantities, values: np.ndarray, share: dict[str, flo
 @pytest.mark.parametrize(
     ("process", "observation", "words"),
     [
-        (0.3, 0.3, ("told", "told")),
-        (0.3, 0.4, ("weakly told", "weakly told")),  # known only beside what the other may have taken up
-        (0.4, 0.3, ("weakly told", "weakly told")),
-        (0.17, 0.4, ("told", "weakly told")),
-        (0.9, 0.17, ("not told", "told")),
-        (0.18, 0.9, ("weakly told", "not told")),
-        (0.3, 0.0, ("told", "told")),  # given, and so not in doubt
-        (0.3, np.nan, ("weakly told", "unknown")),
+        (0.3, 0.3, ("identified", "identified")),
+        (0.3, 0.4, ("weakly identified", "weakly identified")),  # known only beside what the other may have taken up
+        (0.4, 0.3, ("weakly identified", "weakly identified")),
+        (0.17, 0.4, ("identified", "weakly identified")),
+        (0.9, 0.17, ("not identified", "identified")),
+        (0.18, 0.9, ("weakly identified", "not identified")),
+        (0.3, 0.0, ("identified", "identified")),  # given, and so not in doubt
+        (0.3, np.nan, ("weakly identified", "unknown")),
     ],
 )
 def test_a_noise_is_told_with_the_other_of_its_state_or_known_twice_as_well(process, observation, words):
@@ -383,24 +383,24 @@ def test_a_process_noise_of_all_states_is_told_with_the_observation_noise_of_one
     values = shared.values(values_of([10.0, 28.0, 2.7], np.sqrt(10) * np.eye(3), [1.0, 1.0, 1.0]))
     wide = {"G": 0.3, "GGt": 0.3, "noise[x]": 0.4, "noise[y]": 0.3}
     found = noise_words(shared, values, wide)
-    assert [found[k] for k in ("GGt", "noise[x]", "noise[y]", "noise[z]")] == ["told", "weakly told", "told", "told"]
+    assert [found[k] for k in ("GGt", "noise[x]", "noise[y]", "noise[z]")] == ["identified", "weakly identified", "identified", "identified"]
     found = noise_words(shared, values, wide | {"noise[y]": 0.4, "noise[z]": 0.4})
-    assert found["G"] == found["GGt"] == "weakly told"
+    assert found["G"] == found["GGt"] == "weakly identified"
 
 
 def test_an_observation_noise_without_process_noise_is_told_as_a_parameter_is():
     still = Quantities(equations("dx = rate*(level - x)", diffusion="none"))
     values = still.values(values_of([0.5, 1.0], [[0.0]], [0.1]))
     assert [noise_words(still, values, {"noise[x]": share})["noise[x]"] for share in (0.3, 0.4)] == [
-        "told",
-        "weakly told",
+        "identified",
+        "weakly identified",
     ]
 
 
 def test_an_entry_beside_the_diagonal_is_told_no_better_than_those_on_it():
     values = LV.values(lv_values(5, 1))[0]
     found = noise_words(LV, values, {"G[prey,prey]": 0.9, "GGt[predator,predator]": 0.5})
-    assert (found["G[predator,prey]"], found["GGt[predator,prey]"]) == ("not told", "weakly told")
+    assert (found["G[predator,prey]"], found["GGt[predator,prey]"]) == ("not identified", "weakly identified")
 
 
 def test_a_parameter_of_zero_has_the_size_of_what_it_does():
@@ -408,7 +408,7 @@ def test_a_parameter_of_zero_has_the_size_of_what_it_does():
     half = np.array([0.05, 0.2, 0.01, 0.01, 0.005])
     words = [judge(OU, Evidence(values, values - half, values + half, 0.9, np.array([1.0, size]), None)).words[1]
              for size in (5.0, 0.2, 0.05)]  # fmt: skip
-    assert words == ["told", "weakly told", "not told"]
+    assert words == ["identified", "weakly identified", "not identified"]
 
 
 # --- refusals --------------------------------------------------------------------------------------------------

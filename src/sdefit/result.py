@@ -30,7 +30,7 @@ class Code(enum.IntEnum):
     OK = 0
     NOT_CONVERGED = 1
     DRIFT_NOT_FINITE = 2
-    NOT_TOLD = 3
+    UNIDENTIFIABLE = 3
     NOT_FINITE = 4
     DEAD_CRITIC = 5
 
@@ -47,8 +47,8 @@ STATUS = {
         "The drift is not a finite number along the smoothed path.",
         "Check the formula for logarithms, roots or divisions that fail at the observed values, and the bounds.",
     ),
-    Code.NOT_TOLD: Status(
-        "not_told",
+    Code.UNIDENTIFIABLE: Status(
+        "unidentifiable",
         "The drift does not change with some parameter, or only with a combination of parameters.",
         "Fix one of them with sf.fixed(value), or remove it from the model.",
     ),

@@ -126,7 +126,7 @@ class Fit:
         return LearnedDrift(*_driver.field(self.model, self.method, self._pool(), self.estimate, at).value)
 
     def intervals(self, level: float = 0.9, draws: int = 200, *, key: Key | None = None) -> Intervals:
-        """An interval for every quantity, and whether the data tell it.
+        """An interval for every quantity, and whether the data identify it.
 
         Data are simulated from the fit at the series' own times and gaps and fitted again, all in one batched
         program. The fit keeps what was found for its summary, report and file.
@@ -222,7 +222,7 @@ class Fit:
         if known is None or name not in known.names:
             return {}
         lower, upper = known[name]
-        return {"lower": lower, "upper": upper, "told": known.verdicts[known.names.index(name)]}
+        return {"lower": lower, "upper": upper, "identifiability": known.identifiability[known.names.index(name)]}
 
     def _estimates(self) -> list[dict[str, Any]]:
         kinds = {name: "fixed" if p.fixed else "parameter" for name, p in self.model.parameters}
@@ -233,7 +233,7 @@ class Fit:
         return rows + [_row(f"noise[{state}]", value, "noise", "state") for state, value in noise]
 
     def summary(self) -> Any:
-        """A pandas data frame of every quantity: its estimate, interval, unit, kind, and whether the data tell it.
+        """A pandas data frame of every quantity: its estimate, interval, unit, kind, and whether the data identify it.
 
         The intervals are the last that were asked for; without any, those from standard errors where the method has
         them (a second or so), which `fit.intervals(key=key)` calibrates.
@@ -316,7 +316,7 @@ def _version(name: str) -> str:
 
 def _row(quantity: str, value: float, kind: str, unit: str) -> dict[str, Any]:
     interval = {"lower": np.nan, "upper": np.nan}  # until intervals are asked for
-    return {"quantity": quantity, "estimate": float(value), **interval, "unit": unit, "kind": kind, "told": ""}
+    return {"quantity": quantity, "estimate": float(value), **interval, "unit": unit, "kind": kind, "identifiability": ""}
 
 
 def _band(times: np.ndarray, mean: np.ndarray, std: np.ndarray, names: tuple[str, ...], level: float) -> States:

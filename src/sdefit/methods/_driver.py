@@ -298,7 +298,7 @@ def _verdict(model: SDE, pool: Pool, found: Estimate) -> Int[Array, ""]:
     drift_finite, told = _drift_facts(model, pool, found)
     code = jnp.asarray(found.code, jnp.int32)
     code = jnp.where(finite, code, Code.NOT_FINITE)
-    code = jnp.where(told, code, Code.NOT_TOLD)
+    code = jnp.where(told, code, Code.UNIDENTIFIABLE)
     code = jnp.where(drift_finite, code, Code.DRIFT_NOT_FINITE)
     vague = jnp.array([Code.OK, Code.NOT_CONVERGED, Code.NOT_FINITE, Code.DEAD_CRITIC])
     own = jnp.all(found.code != vague)

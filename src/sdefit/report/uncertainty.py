@@ -17,14 +17,14 @@ def interval_blocks(record: Record) -> list[Block]:
         return []
     columns = {
         "quantity": list(known["names"]),
-        "told": list(known["verdicts"]),
+        "identifiability": list(known["identifiability"]),
         **{name: np.asarray(known[name], float) for name in ("estimate", "lower", "upper")},
     }
     std = np.asarray(known["std"], float)
     if np.isfinite(std).any():
         columns["std"] = std
     heads = {"lower": f"{100 * float(known['level']):g} % from", "upper": "to", "std": "standard error"}
-    caption = "Told: the interval is narrow beside the quantity's size. " + " ".join(known["notes"])
+    caption = "Identified: the interval is narrow beside the quantity's size. " + " ".join(known["notes"])
     return [Notes([*known["sentences"]]), Table("intervals", "Intervals", columns, caption, heads)][
         0 if known["sentences"] else 1 :
     ]

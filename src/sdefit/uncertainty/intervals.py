@@ -31,7 +31,7 @@ class Intervals:
     - `names`, `estimate`, `lower`, `upper`: one of each for each quantity.
     - `std`: standard errors from the method's information; NaN where it has none.
     - `kind`: "bootstrap" or "information". `level`, `draws`: what was asked for.
-    - `verdicts`: whether the data tell each quantity, and `sentences`, the same for people.
+    - `identifiability`: whether the data identify each quantity, and `sentences`, the same for people.
     - `failed`: how many refits ended in no number and were left out.
     - `seconds`, `compile_seconds`: the bootstrap's cost; `std_seconds`: that of the standard errors, all included.
     """
@@ -45,7 +45,7 @@ class Intervals:
     level: float
     draws: int
     failed: int
-    verdicts: tuple[str, ...]
+    identifiability: tuple[str, ...]
     sentences: tuple[str, ...]
     seconds: float
     compile_seconds: float
@@ -60,8 +60,8 @@ class Intervals:
 
     def table(self) -> list[dict[str, Any]]:
         """One plain mapping for each quantity."""
-        columns = (self.names, self.estimate, self.lower, self.upper, self.std, self.verdicts)
-        keys = ("quantity", "estimate", "lower", "upper", "std", "verdict")
+        columns = (self.names, self.estimate, self.lower, self.upper, self.std, self.identifiability)
+        keys = ("quantity", "estimate", "lower", "upper", "std", "identifiability")
         return [
             {k: v if isinstance(v, str) else float(v) for k, v in zip(keys, row, strict=True)}
             for row in zip(*columns, strict=True)
@@ -84,7 +84,7 @@ class Intervals:
 
     def __str__(self) -> str:
         rows = [
-            (r["quantity"], *(f"{r[k]:.4g}" for k in ("estimate", "lower", "upper")), r["verdict"])
+            (r["quantity"], *(f"{r[k]:.4g}" for k in ("estimate", "lower", "upper")), r["identifiability"])
             for r in self.table()
         ]
         wide = [max(len(row[i]) for row in rows) for i in range(4)]
@@ -109,8 +109,8 @@ def intervals(
     _check(level, draws)
     quantities = Quantities(model)
     here = jax.tree.map(lambda a: a[0], source_of(*_one_of_many(pool, estimate)))
-    values, told = quantities.values(here), errors.covariance(model, method, pool, estimate)
-    std = np.full(len(values), np.nan) if told is None else errors.standard_errors(quantities, told.value, here)
+    values, known = quantities.values(here), errors.covariance(model, method, pool, estimate)
+    std = np.full(len(values), np.nan) if known is None else errors.standard_errors(quantities, known.value, here)
     ends = from_errors(quantities, values, std, level)
     failed, cost = 0, {"seconds": 0.0, "compile_seconds": 0.0}
     if draws and key is not None:
@@ -119,7 +119,7 @@ def intervals(
         failed = int(np.sum(~finite(made.found)))
         cost = {"seconds": made.seconds, "compile_seconds": made.compile_seconds}
     sizes = natural_scales(model, method, pool, estimate)
-    judged = judge(quantities, Evidence(values, *ends, level, sizes, None if told is None else told.value))
+    judged = judge(quantities, Evidence(values, *ends, level, sizes, None if known is None else known.value))
     return Intervals(
         names=tuple(quantities.names),
         estimate=values,
@@ -130,9 +130,9 @@ def intervals(
         level=level,
         draws=draws,
         failed=failed,
-        verdicts=judged.words,
+        identifiability=judged.words,
         sentences=(*judged.sentences, *starts_sentence(estimate)),
-        std_seconds=0.0 if told is None else told.seconds + told.compile_seconds,
+        std_seconds=0.0 if known is None else known.seconds + known.compile_seconds,
         **cost,
     )
 
@@ -164,7 +164,7 @@ def from_draws(
     pair = [quantities.coordinates(quantities.values(one))[kept] for one in (made.found, made.sources)]
     missed, at = pair[0] - pair[1], quantities.coordinates(values)
     # Ends as far below as above err less than quantiles of either side do (Hall 1988), and are not moved by the bias of
-    # a quantity that is hardly told, which depends on where the truth is. Only for a spread well off 0 is it taken off.
+    # a quantity that is hardly identified, which depends on where the truth is. Only for a spread well off 0 is it taken off.
     share = np.where(quantities.scales, 1 - 2 * _reach(missed, level) / np.maximum(at, 1e-300), 0.0)
     bias = np.maximum(share, 0.0) * np.median(missed, axis=0)
     half = _reach(missed - bias, level)

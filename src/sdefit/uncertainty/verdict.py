@@ -1,8 +1,8 @@
-"""Whether the data tell a quantity: told, weakly told or not told, and a sentence for what is not.
+"""Whether the data identify a quantity: identified, weakly identified or not identified, and a sentence for what is not.
 
-A quantity is told when its interval is narrow beside its own size. The size of a parameter is its value, or what it
+A quantity is identified when its interval is narrow beside its own size. The size of a parameter is its value, or what it
 must change by to change the drift by as much as the drift is, if that is more (a level of zero has a size too). The
-size of a variance is itself. A noise is told with the other one of its state, or must be known twice as well alone.
+size of a variance is itself. A noise is judged with the other one of its state, or must be known twice as well alone.
 """
 
 import dataclasses
@@ -19,8 +19,8 @@ from sdefit.methods._base import Method
 from sdefit.result import Estimate
 from sdefit.uncertainty.quantities import Quantities
 
-WORDS = ("told", "weakly told", "not told")
-# Standard errors as shares of a size, above which a quantity is weakly told, and not told.
+WORDS = ("identified", "weakly identified", "not identified")
+# Standard errors as shares of a size, above which a quantity is weakly identified, and not identified.
 _WEAK, _NOT = 0.35, 0.8
 _ALONE = _WEAK / 2  # the same as _WEAK for a noise whose state's other noise has a share above that
 _CONFUSED = -0.5  # correlation of two variances below which the data see their sum rather than each
@@ -65,7 +65,7 @@ def judge(quantities: Quantities, evidence: Evidence) -> Verdict:
 
 
 def _grades(quantities: Quantities, evidence: Evidence) -> np.ndarray:
-    """0 told, 1 weakly told, 2 not told; NaN without an interval."""
+    """0 identified, 1 weakly identified, 2 not identified; NaN without an interval."""
     P, n = len(quantities.model.free), len(quantities.entries)
     size = np.abs(evidence.values)
     size[:P] = np.maximum(size[:P], evidence.sizes)
@@ -81,11 +81,11 @@ def _grades(quantities: Quantities, evidence: Evidence) -> np.ndarray:
     )
     share = evidence.std / np.maximum(size, 1e-150) * np.where(single, 2.0, 1.0)
     grades = np.where(share > _NOT, 2.0, np.where(share > _limits(quantities, share), 1.0, 0.0))
-    # What may as well be zero is weakly told at best; what can be nothing else was given, not estimated.
+    # What may as well be zero is weakly identified at best; what can be nothing else was given, not estimated.
     doubtful = quantities.scales & (evidence.lower <= 0.0) & (evidence.upper > 0.0)
     grades = np.where(doubtful, np.maximum(grades, 1.0), grades)
     grades = np.where(np.isfinite(evidence.std), grades, np.nan)
-    for first in (P, P + n):  # nor is an entry of G or G Gᵀ beside the diagonal told better than those on it
+    for first in (P, P + n):  # nor is an entry of G or G Gᵀ beside the diagonal identified better than those on it
         for at, (i, j) in enumerate(quantities.entries):
             own = [first + at, *(first + quantities.entries.index((k, k)) for k in (i, j))]
             grades[first + at] = np.max(grades[own])
@@ -93,11 +93,11 @@ def _grades(quantities: Quantities, evidence: Evidence) -> np.ndarray:
 
 
 def _limits(quantities: Quantities, share: np.ndarray) -> np.ndarray:
-    """The share up to which each quantity is told.
+    """The share up to which each quantity is identified.
 
     Process and observation noise of a state take up each other's errors: one that was found too large looks well known
-    beside its size, and leaves the other small and hardly known. By chance either is, but not both: both are told, or
-    one that is known twice as well. A G that the states share is told with the noise of any of them.
+    beside its size, and leaves the other small and hardly known. By chance either is, but not both: both are identified, or
+    one that is known twice as well. A G that the states share is judged with the noise of any of them.
     """
     model, P, n = quantities.model, len(quantities.model.free), len(quantities.entries)
     states = range(len(model.states))
@@ -117,7 +117,7 @@ def _limits(quantities: Quantities, share: np.ndarray) -> np.ndarray:
 def _noise_sentences(model: SDE, words: dict[str, str], evidence: Evidence) -> list[str]:
     sentences, P, K = [], len(model.free), len(model.states)
     for k, state in enumerate(model.states):
-        process = words.get("GGt" if model.diffusion == "scalar" else f"GGt[{state},{state}]", "told")
+        process = words.get("GGt" if model.diffusion == "scalar" else f"GGt[{state},{state}]", "identified")
         observation = words[f"noise[{state}]"]
         confused = evidence.covariance is not None and _noise_correlation(evidence.covariance, P, K, k) < _CONFUSED
         if process in WORDS[1:] and (observation in WORDS[1:] or confused):
