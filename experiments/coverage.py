@@ -156,7 +156,7 @@ def write(rows: list[dict], path: Path) -> None:
 
 
 def summary(rows: list[dict]) -> str:
-    """Markdown: for each system and quantity how many intervals hold the truth, over all fits and over those identified."""
+    """Markdown: for each system and quantity how many intervals hold the truth, of all and where identified."""
     lines = [
         "| system | method | quantity | covers | below, above | identified | covers where identified | median width |",
         "|---" * 8 + "|",
@@ -195,10 +195,12 @@ def _verdicts(rows: list[dict]) -> list[str]:
         for row in rows:
             if (row["system"], row["method"]) == key:
                 fits.setdefault(row["realization"], []).append(row)
-        doubted = sum(any(r["identifiability"] != "identified" for r in f if r["quantity"].startswith("GGt")) for f in fits.values())
-        whole = sum(all(r["identifiability"] == "identified" for r in f) for f in fits.values())
+        known = [[(r["quantity"], r["identifiability"] == "identified") for r in f] for f in fits.values()]
+        doubted = sum(any(not sure for name, sure in f if name.startswith("GGt")) for f in known)
+        whole = sum(all(sure for _, sure in f) for f in known)
         lines.append(
-            f"{key[0]}, {key[1]}: an entry of G Gᵀ less than identified in {doubted}, all identified in {whole} of {len(fits)}."
+            f"{key[0]}, {key[1]}: an entry of G Gᵀ less than identified in {doubted}, "
+            f"all identified in {whole} of {len(fits)}."
         )
     return lines
 

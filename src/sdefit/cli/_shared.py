@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import dataclasses
 import importlib
 import json
 import math
@@ -59,11 +60,13 @@ def keep_programs() -> None:
 
 def prepare_beside_fits() -> None:
     """For commands that show a fit: while its programs compile, make ready what showing it needs."""
+    import numpy as np
+
     from sdefit.methods import _driver
     from sdefit.uncertainty.intervals import ahead
 
     def follow(model: Any, method: Any, pool: Any, estimate: Any) -> None:
-        ahead(model, method, pool, estimate)
+        ahead(model, method, pool, estimate, np.zeros(2, np.uint32))
         for module in ("h5netcdf", "sdefit.report.fit"):
             importlib.import_module(module)
 
@@ -106,7 +109,7 @@ def write_run(found: "Fit", out: Path, truth: Mapping[str, Any] | None = None) -
 
 
 def ask_intervals(found: "Fit", draws: int, seed: int) -> None:
-    """Have a fit of finite numbers keep intervals: calibrated ones and a diagnosis, or standard errors alone."""
+    """Have a fit of finite numbers keep intervals: by refits and with a diagnosis, or without refits."""
     import jax
 
     if not draws or found.status.name in ("not_finite", "drift_not_finite"):
@@ -135,6 +138,7 @@ def fit_facts(found: "Fit", files: Sequence[str]) -> dict[str, Any]:
     """A fit for machines."""
     return {
         "status": {"ok": found.status.ok, "name": found.status.name, "message": str(found.status)},
+        "checks": [dataclasses.asdict(check) for check in found.checks],
         "model": found.model.name,
         "method": found.method.name,
         "params": found.params,
@@ -157,9 +161,10 @@ def print_fit(found: "Fit", files: Sequence[str], truth: Mapping[str, float] | N
     from rich.markup import escape
 
     console = Console(highlight=False, soft_wrap=True)
+    colours = {"ok": "green", "warning": "yellow", "failure": "red"}
+    for check in found.checks or (found.status,):
+        console.print(f"[{colours[check.severity]}]{escape(str(check))}[/]")
     console.print(_table(found, truth))
-    colour = "green" if found.status.ok else "red"
-    console.print(f"[{colour}]{escape(str(found.status))}[/]")
     known = found.kept.get("intervals")
     told = (*known.sentences, *known.notes()) if known else ()
     hints = found.kept["diagnosis"].hints if "diagnosis" in found.kept else ()

@@ -12,7 +12,7 @@ from sdefit._types import Array, Bool, Float, Int, Key, Scalar, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
-from sdefit.filtering.gaussian import Cloud, Innovations, run_smoother
+from sdefit.filtering.gaussian import Cloud, run_smoother
 from sdefit.filtering.moments import RULES
 from sdefit.filtering.scoring import Curved, Scored, negative_log_likelihood, score, unsearched
 from sdefit.matching import means
@@ -104,7 +104,6 @@ class ESGF(Staged):
         point = where.point(where.natural(hyper["coordinates"]))
         total, filtered = filter_pool(model, pool, point, hyper["steps"], self.rule)
         smooth = over_series(run_smoother)(filtered)
-        excess, told = _kurtosis(filtered.new)
         return Estimate(
             theta=point.theta,
             G=root(point.Q),
@@ -113,7 +112,7 @@ class ESGF(Staged):
             std=_std(smooth),
             objective=total,
             code=jnp.where(found["converged"], Code.OK, Code.NOT_CONVERGED),
-            hyper=hyper | {"first": point.first, "kurtosis": excess, "errors": told},
+            hyper=hyper | {"first": point.first},
             trace={"log_likelihood": found["climb"]},
         )
 
@@ -291,15 +290,6 @@ def _inverse(observed, expected, size):
 
     lowest, first = inverse(jnp.where(jnp.isfinite(observed), observed, expected))
     return jnp.where(lowest > 1e-18, first, inverse(expected)[1])
-
-
-def _kurtosis(new: Innovations) -> tuple[Scalar, Int[Array, ""]]:
-    """The excess kurtosis of the standardised prediction errors, and how many there are; 0 for Gaussian ones."""
-    made = new.error != 0
-    told = jnp.maximum(jnp.sum(made), 1)
-    squares = new.error**2 / new.variance
-    spread = jnp.sum(squares) / told
-    return jnp.sum(squares**2) / told / jnp.maximum(spread**2, 1e-300) - 3, told
 
 
 def _std(smooth: Cloud) -> Array:

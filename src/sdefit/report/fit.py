@@ -44,7 +44,7 @@ def fit_page(record: Record) -> Page:
     return Page(
         title=f"{facts.get('name') or facts.get('model') or 'model'}, fitted by {method_title(record)}",
         subtitle=data_sentence(record),
-        ok=status["name"] == "ok",
+        ok=status["severity"] != "failure",
         status=status["message"],
         sentence=" ".join(filter(None, [_time_sentence(record), tables.coverage(record)])),
         remedy=status.get("remedy", ""),

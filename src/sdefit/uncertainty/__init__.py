@@ -7,6 +7,7 @@ From the ground up: `bootstrap` (data simulated from a fit and fitted again), `q
 from sdefit.uncertainty.forecast import Forecast as Forecast
 from sdefit.uncertainty.forecast import forecast as forecast
 from sdefit.uncertainty.intervals import Intervals as Intervals
+from sdefit.uncertainty.intervals import degrees_of_freedom as degrees_of_freedom
 from sdefit.uncertainty.intervals import intervals as intervals
 from sdefit.uncertainty.profile import Profile as Profile
 from sdefit.uncertainty.profile import profile as profile
