@@ -133,7 +133,7 @@ def measured(setup, method, asked, covariance, pool, estimate, made) -> list[dic
     sizes = verdict.natural_scales(setup.model, method, pool, estimate)
     found = verdict.judge(quantities, verdict.Evidence(values, lower, upper, asked.level, sizes, covariance))
     columns = zip(quantities.names, true, values, lower, upper, std, found.words, strict=True)
-    keys = ("quantity", "truth", "estimate", "lower", "upper", "std", "told")
+    keys = ("quantity", "truth", "estimate", "lower", "upper", "std", "identifiability")
     return [dict(zip(keys, row, strict=True)) | {"failed": failed} for row in columns]
 
 
@@ -156,9 +156,9 @@ def write(rows: list[dict], path: Path) -> None:
 
 
 def summary(rows: list[dict]) -> str:
-    """Markdown: for each system and quantity how many intervals hold the truth, over all fits and over those told."""
+    """Markdown: for each system and quantity how many intervals hold the truth, of all and where identified."""
     lines = [
-        "| system | method | quantity | covers | below, above | told | covers where told | median width |",
+        "| system | method | quantity | covers | below, above | identified | covers where identified | median width |",
         "|---" * 8 + "|",
     ]
     groups: dict[tuple, list[dict]] = {}
@@ -168,7 +168,7 @@ def summary(rows: list[dict]) -> str:
         number = {k: np.array([float(row[k]) for row in part]) for k in ("truth", "lower", "upper")}
         below, above = number["truth"] < number["lower"], number["truth"] > number["upper"]
         inside = (number["lower"] <= number["truth"]) & (number["truth"] <= number["upper"])
-        told = np.array([row["told"] == "told" for row in part])
+        told = np.array([row["identifiability"] == "identified" for row in part])
         where = f"{100 * inside[told].mean():.0f} %" if told.any() else ""
         cells = [
             system,
@@ -188,17 +188,19 @@ def _costs(rows: list[dict]) -> list[str]:
 
 
 def _verdicts(rows: list[dict]) -> list[str]:
-    """In how many realizations each system's G Gᵀ is less than told, and everything is told."""
+    """In how many realizations each system's G Gᵀ is less than identified, and everything is told."""
     lines = []
     for key in dict.fromkeys((row["system"], row["method"]) for row in rows):
         fits: dict[str, list[dict]] = {}
         for row in rows:
             if (row["system"], row["method"]) == key:
                 fits.setdefault(row["realization"], []).append(row)
-        doubted = sum(any(r["told"] != "told" for r in f if r["quantity"].startswith("GGt")) for f in fits.values())
-        whole = sum(all(r["told"] == "told" for r in f) for f in fits.values())
+        known = [[(r["quantity"], r["identifiability"] == "identified") for r in f] for f in fits.values()]
+        doubted = sum(any(not sure for name, sure in f if name.startswith("GGt")) for f in known)
+        whole = sum(all(sure for _, sure in f) for f in known)
         lines.append(
-            f"{key[0]}, {key[1]}: an entry of G Gᵀ less than told in {doubted}, all told in {whole} of {len(fits)}."
+            f"{key[0]}, {key[1]}: an entry of G Gᵀ less than identified in {doubted}, "
+            f"all identified in {whole} of {len(fits)}."
         )
     return lines
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+from collections.abc import Iterable
 
 import equinox as eqx
 
@@ -10,15 +11,20 @@ from sdefit._types import Array, Float, Int, Scalar, Theta
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """How a fit went: `ok`, a short name, one sentence, and what to do about it."""
+    """How a fit went, or one check of it: a short name, one sentence, and what to do about it.
+
+    `severity` is "ok", "warning" or "failure". `ok` is False for a failure alone: the numbers should not be trusted as
+    they stand. After a warning they are the optimum that was asked for, and the message says what to mind.
+    """
 
     name: str
     message: str
     remedy: str = ""
+    severity: str = "failure"
 
     @property
     def ok(self) -> bool:
-        return self.name == "ok"
+        return self.severity != "failure"
 
     def __str__(self) -> str:
         return f"{self.name}: {self.message}" + (f" {self.remedy}" if self.remedy else "")
@@ -30,13 +36,13 @@ class Code(enum.IntEnum):
     OK = 0
     NOT_CONVERGED = 1
     DRIFT_NOT_FINITE = 2
-    NOT_TOLD = 3
+    UNIDENTIFIABLE = 3
     NOT_FINITE = 4
     DEAD_CRITIC = 5
 
 
 STATUS = {
-    Code.OK: Status("ok", "The fit converged."),
+    Code.OK: Status("ok", "The fit converged, and no check objects.", severity="ok"),
     Code.NOT_CONVERGED: Status(
         "not_converged",
         "The optimiser stopped before it converged.",
@@ -47,8 +53,8 @@ STATUS = {
         "The drift is not a finite number along the smoothed path.",
         "Check the formula for logarithms, roots or divisions that fail at the observed values, and the bounds.",
     ),
-    Code.NOT_TOLD: Status(
-        "not_told",
+    Code.UNIDENTIFIABLE: Status(
+        "unidentifiable",
         "The drift does not change with some parameter, or only with a combination of parameters.",
         "Fix one of them with sf.fixed(value), or remove it from the model.",
     ),
@@ -63,6 +69,49 @@ STATUS = {
         "Use sf.MaRS(), which needs no critic, or try another key, a smaller critic_rate or a larger clip.",
     ),
 }
+
+TOO_FEW = Status(
+    "too_few_observations",
+    "There are {count} observations after the first of each series, for {params} parameters and the noises.",
+    "Nothing can be estimated from these: add observations or series, or fix parameters with sf.fixed(value).",
+)
+STARTS_DISAGREE = Status(
+    "starts_disagree",
+    "Only one of {count} searches reached the best fit.",
+    "A better one may exist: give start values, or raise the method's starts.",
+    "warning",
+)
+AT_BOUND = Status(
+    "at_bound",
+    "The estimate of {names} is at a bound.",
+    "Widen the bound if it is not known to hold; at 0, consider a model without that term.",
+    "warning",
+)
+LONG_GAPS = Status(
+    "long_gaps",
+    "Gaps between observations are long for this drift: it turns within one gap.",
+    "Sample more often, and trust intervals less.",
+    "warning",
+)
+RESIDUALS = Status(
+    "residuals_rejected",
+    "One-step residuals are not those of the model ({names}).",
+    "See fit.diagnose(): its hints say what the model may lack. Intervals hold only if the model does.",
+    "warning",
+)
+# Worst first: the status of a fit is the first of these that it has.
+SEVERITY = (
+    *(STATUS[code].name for code in (Code.DRIFT_NOT_FINITE, Code.NOT_FINITE, Code.DEAD_CRITIC)),
+    TOO_FEW.name,
+    *(STATUS[code].name for code in (Code.UNIDENTIFIABLE, Code.NOT_CONVERGED)),
+    *(one.name for one in (STARTS_DISAGREE, AT_BOUND, RESIDUALS, LONG_GAPS)),
+    STATUS[Code.OK].name,
+)
+
+
+def worst_first(checks: Iterable[Status]) -> tuple[Status, ...]:
+    """Checks in the order of their severity."""
+    return tuple(sorted(checks, key=lambda one: SEVERITY.index(one.name)))
 
 
 class Estimate(eqx.Module):

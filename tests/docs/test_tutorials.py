@@ -58,7 +58,7 @@ def test_a_page_shows_what_it_finds(tutorial: tuple[Path, sf.Fit, sf.Fit]) -> No
         assert abs(found[name]["estimate"] - estimate) <= ESTIMATE * width + 5e-4 * abs(estimate), name
         assert abs(found[name]["lower"] - lower) <= END * width, name
         assert abs(found[name]["upper"] - upper) <= END * width, name
-        assert found[name]["verdict"] == verdict, name
+        assert found[name]["identifiability"] == verdict, name
 
 
 @pytest.mark.docs

@@ -179,7 +179,7 @@ def test_fixed_parameters_stay():
 
 
 def test_only_a_combination_is_told():
-    assert fit(equations("dx = a*b*x"), ou_series(1), QUICK, key=KEY).status.name == "not_told"
+    assert fit(equations("dx = a*b*x"), ou_series(1), QUICK, key=KEY).status.name == "unidentifiable"
 
 
 def test_what_is_not_a_number_is_a_status_of_one_fit_as_of_many(tmp_path):

@@ -189,7 +189,7 @@ def _ignores(t, x, p):
 @compiles
 def test_drift_that_ignores_a_parameter(name):
     model = SDE(_ignores, ["x"], {"rate": positive(), "level": real(), "idle": real()})
-    assert fit(model, ou_series(1), quick(name), key=KEY).status.name == "not_told"
+    assert fit(model, ou_series(1), quick(name), key=KEY).status.name == "unidentifiable"
 
 
 @compiles

@@ -76,7 +76,7 @@ def make_record(seed=0, states=("prey", "predator"), lengths=(12, 9), truth=True
         "equations": "dprey = a*prey",
         "latex": r"\mathrm{d}x = a \, x",
         "method": {"name": "mars", "title": "MaRS", "settings": {"samples": 64, "paper": False, "edge": None}},
-        "status": {"name": "ok", "message": "The fit converged.", "remedy": ""},
+        "status": {"name": "ok", "message": "The fit converged.", "remedy": "", "severity": "ok"},
         "seconds": 0.25,
         "notes": ["Rows were sorted by time."],
         "assumed": ["Itô equation with a constant full G."],
@@ -451,7 +451,13 @@ def test_the_summary_counts_true_values_inside_intervals():
 
 
 def test_a_failed_fit_still_has_its_report_with_the_remedy(tmp_path):
-    record = make_record(status={"name": "not_finite", "message": "It is not finite.", "remedy": "Rescale the data."})
+    status = {
+        "name": "not_finite",
+        "message": "It is not finite.",
+        "remedy": "Rescale the data.",
+        "severity": "failure",
+    }
+    record = make_record(status=status)
     lost = ("mean", "std", "params", "G", "GGt", "H", "noise", "trace_loss", "trace_theta", "trace_derivatives_data")
     arrays = {n: (d, np.full_like(a, np.nan) if n in lost else a) for n, (d, a) in record.arrays.items()}
     text = write_fit(Record(arrays, record.facts), tmp_path / "r.html").read_text(encoding="utf-8")

@@ -1,9 +1,11 @@
 """Intervals: their arithmetic against NumPy, their data against closed forms, and their way through a fit."""
 
 import dataclasses
+import importlib
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -18,8 +20,9 @@ from sdefit.methods.esgf import ESGF
 from sdefit.methods.moments import Moments
 from sdefit.uncertainty import errors
 from sdefit.uncertainty.bootstrap import Replicas, finite, paths, replica, turned_round, values_of
-from sdefit.uncertainty.intervals import from_draws, from_errors
-from sdefit.uncertainty.quantities import Quantities
+from sdefit.uncertainty.importance import inverse_root
+from sdefit.uncertainty.intervals import from_draws, from_errors, from_posterior
+from sdefit.uncertainty.quantities import Quantities, unconstrain
 from sdefit.uncertainty.verdict import Evidence, judge
 
 LV = Quantities(systems.lotka_volterra())
@@ -64,7 +67,7 @@ def test_quantities_are_named_and_come_back_from_their_coordinates():
     np.testing.assert_allclose(u[0, :4], bounds.unconstrain(values[0, :4]), rtol=1e-12)
     step = 1e-6 * values[0]
     slope = (LV.coordinates(values[:1] + step)[0] - u[0]) / step
-    np.testing.assert_allclose(LV.slopes(values[0]), slope, rtol=1e-5)
+    np.testing.assert_allclose(LV.coordinate_errors(values[0], np.ones(12)), slope, rtol=1e-5)
 
 
 def test_standard_errors_follow_from_the_covariance():
@@ -256,7 +259,7 @@ def test_intervals_hold_their_estimates_and_the_truth(found, bootstrapped):
     assert bootstrapped["level"][0] < 1.0 < bootstrapped["level"][1]
     half = (bootstrapped.upper[1] - bootstrapped.lower[1]) / 2
     assert 0.5 < half / (1.645 * bootstrapped.std[1]) < 2  # both ways to the width of `level` agree roughly
-    assert bootstrapped.verdicts[:2] == ("told", "told")
+    assert bootstrapped.identifiability[:2] == ("identified", "identified")
     assert bootstrapped.seconds > 0 and bootstrapped.std_seconds > 0
     assert "80 simulated and refitted data sets" in str(bootstrapped)
     assert list(bootstrapped.frame().index) == list(bootstrapped.names)
@@ -275,11 +278,11 @@ def test_summary_report_and_file_show_what_was_found(found, bootstrapped, tmp_pa
     found.profile("rate", points=7)
     frame = found.summary()
     assert (frame.loc["rate", "lower"], frame.loc["rate", "upper"]) == bootstrapped["rate"]
-    assert frame.loc["rate", "told"] == "told"
+    assert frame.loc["rate", "identifiability"] == "identified"
     found.save(tmp_path / "fit.nc")
     again = load(tmp_path / "fit.nc").kept
     np.testing.assert_array_equal(again["intervals"].lower, bootstrapped.lower)
-    assert again["intervals"].verdicts == bootstrapped.verdicts
+    assert again["intervals"].identifiability == bootstrapped.identifiability
     np.testing.assert_array_equal(again["profiles"]["rate"].values, found.kept["profiles"]["rate"].values)
     found.report(tmp_path / "fit.html")
     page = (tmp_path / "fit.html").read_text()
@@ -287,11 +290,120 @@ def test_summary_report_and_file_show_what_was_found(found, bootstrapped, tmp_pa
     assert (tmp_path / "fit_data" / "intervals.csv").exists()
 
 
-def test_without_draws_the_summary_has_standard_errors(found):
+def test_without_draws_the_summary_has_quantiles_of_the_posterior(found):
     plain = dataclasses.replace(found, kept={})
     frame = plain.summary()
-    assert plain.kept["intervals"].kind == "information"
+    assert plain.kept["intervals"].kind == "posterior"
     assert frame["lower"].notna().all()
+    again = dataclasses.replace(found, kept={}).intervals(draws=0)
+    np.testing.assert_array_equal(again.lower, plain.kept["intervals"].lower)
+
+
+def test_long_series_have_standard_errors_in_place_of_draws(found, monkeypatch):
+    monkeypatch.setattr(importlib.import_module("sdefit.uncertainty.intervals"), "_LONG", ROWS - 1)
+    long = found.intervals(draws=0)
+    assert long.kind == "information" and "standard errors" in str(long)
+    monkeypatch.undo()
+    short = found.intervals(draws=0)
+    np.testing.assert_allclose(short.std[0], long.std[0], rtol=0.5)
+
+
+# --- few observations ------------------------------------------------------------------------------------------
+
+
+def test_the_width_of_standard_errors_is_that_of_student():
+    """t(.95, 2 degrees) = 2.92 and t(.95, 30) = 1.697, from tables; nowhere ends what has no degree of freedom."""
+    values, std = np.array([0.5, 1.0, 0.3, 0.09, 0.1]), np.array([0.1, 0.2, 0.03, 0.018, 0.02])
+    for freedom, t in ((2, 2.91999), (30, 1.69726)):
+        lower, upper = from_errors(OU, values, std, 0.9, freedom)
+        np.testing.assert_allclose([lower[1], upper[1]], [1 - 0.2 * t, 1 + 0.2 * t], rtol=1e-5)
+    lower, upper = from_errors(OU, values, std, 0.9, 0)
+    assert (lower[0], upper[0], lower[1], upper[1]) == (0.0, np.inf, -np.inf, np.inf)
+
+
+def test_quantiles_of_draws_are_widened_by_degrees_of_freedom():
+    rng = np.random.default_rng(7)
+    draws = OU.values(
+        values_of(np.exp(rng.normal(size=(4000, 2))), np.full((4000, 1, 1), 0.3), np.full((4000, 1), 0.1))
+    )
+    few, many = (from_posterior(OU, draws, 0.9, freedom) for freedom in (2, 10**6))
+    low, middle, high = np.quantile(draws[:, 1], [0.05, 0.5, 0.95])
+    np.testing.assert_allclose([many[0][1], many[1][1]], [low, high], rtol=1e-4)
+    ratio = 2.91999 / 1.64485
+    ends = [middle + ratio * (low - middle), middle + ratio * (high - middle)]
+    np.testing.assert_allclose([few[0][1], few[1][1]], ends, rtol=1e-4)
+    np.testing.assert_array_equal(few[0][2:], many[0][2:])  # G and σ keep their ends
+
+
+def test_a_noise_whose_draws_reach_down_to_nothing_may_be_none():
+    rng = np.random.default_rng(8)
+    noise = np.abs(rng.normal(0.0, 0.1, (4000, 1)))
+    draws = OU.values(values_of(np.tile([0.5, 1.0], (4000, 1)), np.full((4000, 1, 1), 0.3), noise))
+    lower, upper = from_posterior(OU, draws, 0.9, 50)
+    assert lower[4] == 0 < upper[4]
+    values = draws.mean(axis=0)
+    sentences = judge(OU, evidence(values, lower, upper, np.ones(2))).sentences
+    assert sentences == ("The observation noise of `x` is not identified by these data; it may be none.",)
+    lower[4] = 0.016  # an interval without 0 says nothing of the kind
+    assert judge(OU, evidence(values, lower, upper, np.ones(2))).sentences[0].endswith("by these data.")
+
+
+@pytest.mark.parametrize("rows", [3, 5])
+def test_three_observations_identify_nothing(rows):
+    one = fit(relaxing(), ou_series(1, rows=rows), key=KEY)
+    found = one.intervals(draws=0)
+    if rows == 3:
+        assert set(found.identifiability) == {"not identified"}
+        assert one.status.name == "too_few_observations" and not one.status.ok and one.status.remedy
+        assert found["rate"] == (0.0, np.inf) and found["level"] == (-np.inf, np.inf)
+        assert "too few observations" in found.sentences[0]
+    else:
+        assert "too_few_observations" not in [check.name for check in one.checks]
+        assert np.isfinite([found["rate"], found["level"]]).all()
+
+
+def test_the_verdict_knows_what_the_drift_does_not_depend_on():
+    values = np.array([0.5, 1.0, 0.3, 0.09, 0.1])
+    half = 0.01 * values
+    ends = values - half, values + half
+    assert judge(OU, evidence(values, *ends, np.ones(2), [True, False])).words[:2] == ("identified", "not identified")
+    assert set(judge(OU, evidence(values, *ends, np.ones(2), freedom=0)).words) == {"not identified"}
+
+
+# --- units -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit", [1e-40, 1e40])
+def test_intervals_do_not_depend_on_units(unit):
+    """A level, G and σ in other units of the state, with their standard errors: the same ends in these units."""
+    values, std = np.array([0.5, 1.0, 0.3, 0.09, 0.0]), np.array([0.1, 0.2, 0.03, 0.018, 0.02])
+    units = np.array([1.0, unit, unit, unit**2, unit])
+    here, there = (from_errors(OU, u * values, u * std, 0.9, 20) for u in (np.ones(5), units))
+    np.testing.assert_allclose(np.array(there) / units, here, rtol=1e-12)
+
+
+def test_standard_errors_of_a_noise_of_zero_have_units():
+    covariance = np.diag([0.01, 0.04, 1e-4, 1e-6])
+    zero = jax.tree.map(lambda a: a[0], values_of([[0.5, 1.0]], [[[0.3]]], [[0.0]]))
+    assert errors.standard_errors(OU, covariance, zero)[4] == pytest.approx(np.sqrt(1e-3))
+    units = np.array([1.0, 1.0, 1e-60, 1e-60])
+    tiny = jax.tree.map(lambda a: a[0], values_of([[0.5, 1.0]], [[[0.3e-30]]], [[0.0]]))
+    found = errors.standard_errors(OU, covariance * np.outer(units, units), tiny)[4]
+    assert found == pytest.approx(1e-30 * np.sqrt(1e-3))
+
+
+def test_a_parameter_near_its_bound_keeps_its_units():
+    near = np.array([1e-40])
+    assert unconstrain(near, 0.0, np.inf) == pytest.approx(np.log(1e-40))
+    assert np.isfinite(unconstrain(np.array([0.0]), 0.0, np.inf)).all()
+
+
+def test_a_root_of_a_curvature_does_not_depend_on_units():
+    curvature = np.array([[2.0, 0.3], [0.3, 1.0]])
+    units = np.array([1e-20, 1.0])
+    with jax.enable_x64(True):
+        root = np.asarray(inverse_root(jnp.asarray(curvature * np.outer(units, units))))
+    np.testing.assert_allclose(root @ root.T * np.outer(units, units), np.linalg.inv(curvature), rtol=1e-9)
 
 
 def test_a_method_without_information_has_intervals_by_draws_alone():
@@ -325,14 +437,20 @@ def test_profile_is_a_parabola_near_its_top(found):
 # --- verdict ---------------------------------------------------------------------------------------------------
 
 
+def evidence(values, lower, upper, sizes, separable=None, freedom=50):
+    """What a verdict is made from, at the level .9; as a rule every parameter moves the drift in its own way."""
+    separable = np.ones(len(sizes), bool) if separable is None else np.array(separable)
+    return Evidence(values, lower, upper, 0.9, sizes, separable, freedom, None)
+
+
 def test_a_noise_that_was_given_is_not_in_doubt():
     values = np.array([0.5, 1.0, 0.3, 0.09, 0.0])
     half = np.array([0.05, 0.05, 0.02, 0.012, 0.0])
-    found = judge(OU, Evidence(values, values - half, values + half, 0.9, np.ones(2), None))
-    assert found.words[-1] == "told" and found.sentences == ()
+    found = judge(OU, evidence(values, values - half, values + half, np.ones(2)))
+    assert found.words[-1] == "identified" and found.sentences == ()
     half[-1] = 0.02
-    found = judge(OU, Evidence(values, np.maximum(values - half, 0), values + half, 0.9, np.ones(2), None))
-    assert found.sentences == ("The observation noise of `x` is not told by these data; it may be none.",)
+    found = judge(OU, evidence(values, np.maximum(values - half, 0), values + half, np.ones(2)))
+    assert found.sentences == ("The observation noise of `x` is not identified by these data; it may be none.",)
 
 
 def test_words_and_sentences_of_the_verdict():
@@ -340,11 +458,11 @@ def test_words_and_sentences_of_the_verdict():
     wide = np.array([0.1, 0.1, 0.1, 0.1, 0.05, 0.1, 0.5, 0.05, 0.1, 1.4, 0.05, 0.4])  # relative standard errors
     z = 1.6448536269514722
     ends = np.maximum(values - z * wide * values, np.where(LV.scales, 0.0, -np.inf)), values + z * wide * values
-    words = judge(LV, Evidence(values, *ends, 0.9, np.zeros(4), None))
+    words = judge(LV, evidence(values, *ends, np.zeros(4)))
     named = dict(zip(LV.names, words.words, strict=True))
-    assert [named[p] for p in "abcd"] == ["told"] * 4
-    assert named["GGt[prey,prey]"] == "told" and named["GGt[predator,predator]"] == "not told"
-    assert named["GGt[predator,prey]"] == "not told"  # no better than its variances
+    assert [named[p] for p in "abcd"] == ["identified"] * 4
+    assert named["GGt[prey,prey]"] == "identified" and named["GGt[predator,predator]"] == "not identified"
+    assert named["GGt[predator,prey]"] == "not identified"  # no better than its variances
     assert words.sentences == ("The data cannot separate process noise from observation noise in `predator`.",)
 
 
@@ -353,23 +471,21 @@ def noise_words(quantities: Quantities, values: np.ndarray, share: dict[str, flo
     named = np.array([share.get(name, 0.05) for name in quantities.names])
     single = [name.startswith(("G[", "noise")) or name == "G" for name in quantities.names]
     half = 1.6448536269514722 * named * values / np.where(single, 2.0, 1.0)
-    found = judge(
-        quantities, Evidence(values, values - half, values + half, 0.9, np.zeros(len(quantities.model.free)), None)
-    )
+    found = judge(quantities, evidence(values, values - half, values + half, np.zeros(len(quantities.model.free))))
     return dict(zip(quantities.names, found.words, strict=True))
 
 
 @pytest.mark.parametrize(
     ("process", "observation", "words"),
     [
-        (0.3, 0.3, ("told", "told")),
-        (0.3, 0.4, ("weakly told", "weakly told")),  # known only beside what the other may have taken up
-        (0.4, 0.3, ("weakly told", "weakly told")),
-        (0.17, 0.4, ("told", "weakly told")),
-        (0.9, 0.17, ("not told", "told")),
-        (0.18, 0.9, ("weakly told", "not told")),
-        (0.3, 0.0, ("told", "told")),  # given, and so not in doubt
-        (0.3, np.nan, ("weakly told", "unknown")),
+        (0.3, 0.3, ("identified", "identified")),
+        (0.3, 0.4, ("weakly identified", "weakly identified")),  # known only beside what the other may have taken up
+        (0.4, 0.3, ("weakly identified", "weakly identified")),
+        (0.17, 0.4, ("identified", "weakly identified")),
+        (0.9, 0.17, ("not identified", "identified")),
+        (0.18, 0.9, ("weakly identified", "not identified")),
+        (0.3, 0.0, ("identified", "identified")),  # given, and so not in doubt
+        (0.3, np.nan, ("weakly identified", "unknown")),
     ],
 )
 def test_a_noise_is_told_with_the_other_of_its_state_or_known_twice_as_well(process, observation, words):
@@ -383,32 +499,37 @@ def test_a_process_noise_of_all_states_is_told_with_the_observation_noise_of_one
     values = shared.values(values_of([10.0, 28.0, 2.7], np.sqrt(10) * np.eye(3), [1.0, 1.0, 1.0]))
     wide = {"G": 0.3, "GGt": 0.3, "noise[x]": 0.4, "noise[y]": 0.3}
     found = noise_words(shared, values, wide)
-    assert [found[k] for k in ("GGt", "noise[x]", "noise[y]", "noise[z]")] == ["told", "weakly told", "told", "told"]
+    assert [found[k] for k in ("GGt", "noise[x]", "noise[y]", "noise[z]")] == [
+        "identified",
+        "weakly identified",
+        "identified",
+        "identified",
+    ]
     found = noise_words(shared, values, wide | {"noise[y]": 0.4, "noise[z]": 0.4})
-    assert found["G"] == found["GGt"] == "weakly told"
+    assert found["G"] == found["GGt"] == "weakly identified"
 
 
 def test_an_observation_noise_without_process_noise_is_told_as_a_parameter_is():
     still = Quantities(equations("dx = rate*(level - x)", diffusion="none"))
     values = still.values(values_of([0.5, 1.0], [[0.0]], [0.1]))
     assert [noise_words(still, values, {"noise[x]": share})["noise[x]"] for share in (0.3, 0.4)] == [
-        "told",
-        "weakly told",
+        "identified",
+        "weakly identified",
     ]
 
 
 def test_an_entry_beside_the_diagonal_is_told_no_better_than_those_on_it():
     values = LV.values(lv_values(5, 1))[0]
     found = noise_words(LV, values, {"G[prey,prey]": 0.9, "GGt[predator,predator]": 0.5})
-    assert (found["G[predator,prey]"], found["GGt[predator,prey]"]) == ("not told", "weakly told")
+    assert (found["G[predator,prey]"], found["GGt[predator,prey]"]) == ("not identified", "weakly identified")
 
 
 def test_a_parameter_of_zero_has_the_size_of_what_it_does():
     values = OU.values(values_of([0.5, 0.0], [[0.3]], [0.1]))
     half = np.array([0.05, 0.2, 0.01, 0.01, 0.005])
-    words = [judge(OU, Evidence(values, values - half, values + half, 0.9, np.array([1.0, size]), None)).words[1]
+    words = [judge(OU, evidence(values, values - half, values + half, np.array([1.0, size]))).words[1]
              for size in (5.0, 0.2, 0.05)]  # fmt: skip
-    assert words == ["told", "weakly told", "not told"]
+    assert words == ["identified", "weakly identified", "not identified"]
 
 
 # --- refusals --------------------------------------------------------------------------------------------------

@@ -106,7 +106,10 @@ def _row(
         out = {"status": failure, "reason": reason} | dict.fromkeys(names, np.nan)
         cost = {"seconds": np.nan, "compile_seconds": np.nan, "key": ""}
     else:
-        out = {"status": found.status.name, "reason": "" if found.status.ok else found.status.message}
+        out = {
+            "status": "ok" if found.status.ok else found.status.name,
+            "reason": "" if found.status.ok else found.status.message,
+        }
         out |= found.params | problems.matrices(found.G)
         out |= {f"noise_{state}": value for state, value in zip(found.model.states, found.noise, strict=True)}
         key = ":".join(map(str, jax.random.key_data(found.key).tolist()))

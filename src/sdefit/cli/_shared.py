@@ -1,6 +1,7 @@
 """What several commands do alike: read a model, wait politely, write a run, print a fit."""
 
 import contextlib
+import dataclasses
 import importlib
 import json
 import math
@@ -95,9 +96,11 @@ def fitting_once(words: str, *, shows_fit: bool = False) -> Iterator[None]:
 
 
 def _prepare_to_show(model: Any, method: Any, pool: Any, estimate: Any) -> None:
+    import numpy as np
+
     from sdefit.uncertainty.intervals import ahead
 
-    ahead(model, method, pool, estimate)
+    ahead(model, method, pool, estimate, np.zeros(2, np.uint32))
     for module in ("h5netcdf", "sdefit.report.svg"):
         importlib.import_module(module)
 
@@ -180,6 +183,7 @@ def fit_facts(found: "Fit", files: Sequence[str]) -> dict[str, Any]:
     """A fit for machines."""
     return {
         "status": {"ok": found.status.ok, "name": found.status.name, "message": str(found.status)},
+        "checks": [dataclasses.asdict(check) for check in found.checks],
         "model": found.model.name,
         "method": found.method.name,
         "params": found.params,
@@ -199,8 +203,10 @@ def fit_facts(found: "Fit", files: Sequence[str]) -> dict[str, Any]:
 def print_fit(found: "Fit", files: Sequence[str], truth: Mapping[str, float] | None = None) -> None:
     """A fit for people: a table, how it went, what was assumed, what was written."""
     out = console(soft_wrap=True)
+    colours = {"ok": "green", "warning": "yellow", "failure": "red"}
+    for check in found.checks or (found.status,):
+        out.print(in_shell(str(check)), style=colours[check.severity])
     out.print(_table(found, truth))
-    out.print(in_shell(str(found.status)), style="green" if found.status.ok else "red")
     known = found.kept.get("intervals")
     told = (*known.sentences, *known.notes()) if known else ()
     hints = found.kept["diagnosis"].hints if "diagnosis" in found.kept else ()

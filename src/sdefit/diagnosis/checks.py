@@ -3,11 +3,10 @@
 import math
 from statistics import NormalDist
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+from scipy.special import gammaincc
 
-from sdefit._jax import settings
+from sdefit.inference.residuals import excess_kurtosis
 
 _NORMAL = NormalDist()
 BINS = 6
@@ -16,9 +15,8 @@ BINS = 6
 def jarque_bera(z: np.ndarray) -> tuple[float, float]:
     """The Jarque-Bera statistic of skewness and kurtosis, and its p-value (chi-squared, 2 degrees of freedom)."""
     d = z - z.mean()
-    m2 = np.mean(d**2)
-    skew, kurtosis = np.mean(d**3) / m2**1.5, np.mean(d**4) / m2**2
-    statistic = len(z) / 6 * (skew**2 + (kurtosis - 3) ** 2 / 4)
+    skew, excess = np.mean(d**3) / np.mean(d**2) ** 1.5, excess_kurtosis(z)
+    statistic = len(z) / 6 * (skew**2 + excess**2 / 4)
     return float(statistic), math.exp(-statistic / 2)
 
 
@@ -62,8 +60,16 @@ def quantiles(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def chi_squared_tail(x: float, degrees: int) -> float:
     """The probability that chi-squared exceeds x."""
-    with settings():
-        return float(jax.scipy.special.gammaincc(jnp.asarray(degrees / 2), jnp.asarray(x / 2)))
+    return float(gammaincc(degrees / 2, x / 2))
+
+
+def holm(p: np.ndarray) -> np.ndarray:
+    """p-values adjusted for how many there are (Holm 1979): the least family-wise level at which each is rejected."""
+    order = np.argsort(p)
+    adjusted = np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order])
+    result = np.empty(len(p))
+    result[order] = np.minimum(adjusted, 1.0)
+    return result
 
 
 def binned_drift(

@@ -9,12 +9,13 @@ import numpy as np
 
 from sdefit.data import Pool
 from sdefit.diagnosis import checks
-from sdefit.diagnosis.residuals import Residuals, residuals
+from sdefit.diagnosis.residuals import residuals
 from sdefit.dynamics.sde import SDE
+from sdefit.inference.residuals import Residuals
 from sdefit.methods._base import Method
 from sdefit.result import Estimate
 
-ALARM = 0.01  # p-value below which a check speaks up: about one in a hundred does so by chance
+ALARM = 0.01  # family-wise level: of a hundred fits of a right model one has any check that speaks up by chance
 _STEEP = 1.0  # ‖∂f/∂x‖ times a gap above which a straight drift across the gap is a poor picture
 _FEWEST = 8  # residuals of a state below which nothing is tested
 
@@ -32,12 +33,16 @@ HINTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One check of one state: its number, its p-value where it has one, whether it passes, and a hint if not."""
+    """One check of one state: its number, its p-value where it has one, whether it passes, and a hint if not.
+
+    `adjusted` is the p-value by Holm's method over all checks of the fit: a check passes where that is at least 0.01.
+    """
 
     name: str
     state: str
     value: float
     p: float
+    adjusted: float
     ok: bool
     hint: str = ""
 
@@ -79,7 +84,9 @@ class Diagnosis:
 
     def __str__(self) -> str:
         rows = [
-            f"  {c.name:<16} {c.state:<10} {c.value:>9.3g}  p {c.p:<8.2g} {'ok' if c.ok else '!'}" for c in self.checks
+            f"  {c.name:<16} {c.state:<10} {c.value:>9.3g}  p {c.p:<8.2g} adjusted {c.adjusted:<8.2g}"
+            f" {'ok' if c.ok else '!'}"
+            for c in self.checks
         ]
         return "\n".join(["One-step residuals:", *rows, *(self.hints or ("Nothing stands out.",))])
 
@@ -87,20 +94,35 @@ class Diagnosis:
 def diagnose(model: SDE, method: Method, pool: Pool, estimate: Estimate, lengths: Sequence[int]) -> Diagnosis:
     """The checks of one fit; `lengths` are the rows of each series."""
     found = residuals(model, method, pool, estimate)
-    each = {state: _one_state(found, k) for k, state in enumerate(model.states)}
-    usable = {state: rows for state, rows in each.items() if len(rows["z"]) >= _FEWEST}
-    drift = {
-        state: checks.binned_drift(*(rows[w] for w in ("state", "drift", "error", "spread", "gap")))
-        for state, rows in usable.items()
-    }
-    made = [check for state, rows in usable.items() for check in _checks(state, rows, drift[state])]
+    usable = _usable(model, found)
     return Diagnosis(
-        checks=(*made, _sampling(found)),
+        checks=check_residuals(model, found),
         residuals=tuple(np.asarray(z)[:n] for z, n in zip(found.standard, lengths, strict=True)),
         quantiles={state: checks.quantiles(rows["z"]) for state, rows in usable.items()},
         autocorrelation={state: checks.autocorrelation(rows["z"], _lags(rows["z"])) for state, rows in usable.items()},
-        drift=drift,
+        drift={state: _binned(rows) for state, rows in usable.items()},
     )
+
+
+def check_residuals(model: SDE, found: Residuals) -> tuple[Check, ...]:
+    """All checks of residuals; those with a p-value fail where Holm's method rejects them together."""
+    made = [check for state, rows in _usable(model, found).items() for check in _checks(state, rows)]
+    adjusted = checks.holm(np.array([p for _, _, _, p, _ in made]))
+    judged = [
+        Check(name, state, value, p, float(q), bool(q >= ALARM), "" if q >= ALARM else HINTS[name].format(**words))
+        for (name, state, value, p, words), q in zip(made, adjusted, strict=True)
+    ]
+    return (*judged, _sampling(found))
+
+
+def _usable(model: SDE, found: Residuals) -> dict[str, dict[str, np.ndarray]]:
+    """The residuals of each state that has enough of them, and does not have all of one value."""
+    each = {state: _one_state(found, k) for k, state in enumerate(model.states)}
+    return {state: rows for state, rows in each.items() if len(rows["z"]) >= _FEWEST and np.ptp(rows["z"]) > 0}
+
+
+def _binned(rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return checks.binned_drift(*(rows[w] for w in ("state", "drift", "error", "spread", "gap")))
 
 
 def _one_state(found: Residuals, k: int) -> dict[str, np.ndarray]:
@@ -122,8 +144,9 @@ def _lags(z: np.ndarray) -> int:
     return max(1, min(10, len(z) // 5))
 
 
-def _checks(state: str, rows: dict[str, np.ndarray], drift: Mapping[str, np.ndarray]) -> list[Check]:
-    z = rows["z"]
+def _checks(state: str, rows: dict[str, np.ndarray]) -> list[tuple[str, str, float, float, dict[str, Any]]]:
+    """Name, state, number and p-value of each test of one state, and the words of its hint."""
+    z, drift = rows["z"], _binned(rows)
     variance, p_variance = checks.variance_test(z)
     inside, p_inside = checks.coverage(z, 0.9)
     words = {"wide": "wider", "small": "small"} if variance > 1 else {"wide": "narrower", "small": "large"}
@@ -138,14 +161,7 @@ def _checks(state: str, rows: dict[str, np.ndarray], drift: Mapping[str, np.ndar
         worst = int(np.argmax(np.abs(drift["z"])))
         p = min(1.0, drift["z"].size * 2 * checks.normal_tail(abs(drift["z"][worst])))  # Bonferroni over the bins
         facts.append(("drift", float(drift["z"][worst]), p, {"where": drift["state"][worst]}))
-    return [
-        Check(name, state, value, p, p >= ALARM, _hint(name, p, state=state, **words))
-        for name, value, p, words in facts
-    ]
-
-
-def _hint(name: str, p: float, **words: Any) -> str:
-    return HINTS[name].format(**words) if p < ALARM else ""
+    return [(name, state, value, p, {"state": state} | words) for name, value, p, words in facts]
 
 
 def _sampling(found: Residuals) -> Check:
@@ -154,4 +170,4 @@ def _sampling(found: Residuals) -> Check:
     steep = steep[(np.asarray(found.gap) > 0) & np.isfinite(steep)]
     middle = float(np.median(steep)) if steep.size else 0.0
     ok = middle <= _STEEP
-    return Check("sampling", "", middle, math.nan, ok, "" if ok else HINTS["sampling"].format(steep=middle))
+    return Check("sampling", "", middle, math.nan, math.nan, ok, "" if ok else HINTS["sampling"].format(steep=middle))

@@ -1,79 +1,21 @@
-"""One-step residuals of a fit by the Gaussian filter, whatever method it came from."""
+"""One-step residuals of a finished fit."""
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 
-from sdefit._types import Array, Bool, Float
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
-from sdefit.inference.likelihood import filter_pool, step_counts
-from sdefit.inference.parameterisation import Point
+from sdefit.inference.residuals import Residuals, residuals_of
 from sdefit.methods import _driver
 from sdefit.methods._base import Method
 from sdefit.result import Estimate
-from sdefit.ssm.moments import value_and_slope
-
-
-class Residuals(eqx.Module):
-    """What each observation was beyond its prediction from those before, NaN where there was none.
-
-    `standard` is in units of the predicted spread: independent and standard normal if the model is right. `error`
-    is in the user's units, `spread` its predicted standard deviation. `state` and `drift` are the belief before the
-    gap that led to the row and the fitted drift there, `gap` its length, `steepness` ‖∂f/∂x‖ times the gap.
-    """
-
-    standard: Float[Array, "series times state"]
-    error: Float[Array, "series times state"]
-    spread: Float[Array, "series times state"]
-    state: Float[Array, "series times state"]
-    drift: Float[Array, "series times state"]
-    gap: Float[Array, "series times"]
-    steepness: Float[Array, "series times"]
 
 
 def residuals(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> Residuals:
     """The residuals at a fit's θ, G and σ."""
-    inputs = (pool, estimate.theta, estimate.G, estimate.noise, estimate.mean[:, 0])
-    return _driver.PROGRAMS.run(_residuals, model, method, *inputs).value
+    bare = eqx.tree_at(lambda e: (e.hyper, e.trace), estimate, ({}, {}))  # what they do not depend on
+    return _driver.PROGRAMS.run(_residuals, model, method, pool, bare).value
 
 
-def _residuals(model: SDE, method: Method, pool: Pool, theta, G, noise, first) -> Residuals:
+def _residuals(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> Residuals:
     del method
-    point = Point(theta, G @ G.T, noise**2 + 1e-14, first)
-    steps = 2 * step_counts(model, pool, theta[None])
-    _, done = filter_pool(model, pool, point, steps, "cubature")
-    seen = _predicted(model, pool)
-    error = jnp.where(seen, done.innovations.error, jnp.nan)
-    spread = jnp.where(seen, jnp.sqrt(done.innovations.variance), jnp.nan)
-    before = jnp.roll(done.last.mean, 1, axis=1)
-    gap = jnp.diff(pool.times, axis=1, prepend=pool.times[:, :1])
-    drift, slope = _along(model, pool, theta, before)
-    steepness = jnp.linalg.norm(slope, axis=(-2, -1)) * gap
-    rates = (pool.scale / pool.time_scale)[None, None, :]
-    sizes = pool.scale[None, None, :]
-    return Residuals(
-        standard=error / spread,
-        error=sizes * error,
-        spread=sizes * spread,
-        state=pool.path_out(before),
-        drift=rates * drift,
-        gap=pool.time_scale * gap,
-        steepness=steepness,
-    )
-
-
-def _predicted(model: SDE, pool: Pool) -> Bool[Array, "series times state"]:
-    """Which observations have a prediction: all but the first row, which without an ODE's x(t_1) has none."""
-    later = jnp.arange(pool.times.shape[1]) > 0
-    return pool.observed & (later[None, :, None] if model.diffusion != "none" else True)
-
-
-def _along(model: SDE, pool: Pool, theta, states) -> tuple[Array, Array]:
-    """The standardised drift and its slope at these states."""
-    drift = pool.drift(lambda t, x: model.f(t, x, theta))
-
-    def one(t, x, origin):
-        return value_and_slope(lambda t, x: drift(t, x, origin), t, x)
-
-    return jax.vmap(jax.vmap(one, (0, 0, None)))(pool.times, states, pool.origins)
+    return residuals_of(model, pool, estimate)

@@ -41,6 +41,10 @@ class States:
     level: float
 
 
+# Of draws from the posterior where nobody gave a key: the same fit has the same intervals.
+_POSTERIOR_KEY = np.array([0, 0], np.uint32)
+
+
 class LearnedDrift(NamedTuple):
     """A drift that was learned without a formula: mean and standard deviation, one row for each point."""
 
@@ -55,7 +59,8 @@ class Fit:
     - `params`: every parameter by name, fixed ones included.
     - `G`, `GGt`, `H`: the lower-triangular diffusion, G Gᵀ (what the data can see) and GᵀG.
     - `noise`: the standard deviation of the observation noise of each state.
-    - `status`: how it went; `status.ok`, and what to do if not.
+    - `status`: how it went, the worst of its `checks`; `status.ok`, and what to do if not.
+    - `checks`: every check that objects to the fit, worst first; empty where none does.
     - `seconds`, `compile_seconds`: run time and compile time; in `fit_each` an equal share of the batch's.
     - `log_likelihood`, `log_evidence`, `bound` or `loss`: what the method optimised, one of them each.
     - `trace`: what it kept of its way there.
@@ -81,6 +86,7 @@ class Fit:
     compile_seconds: float
     notes: tuple[str, ...]
     provenance: dict[str, Any]
+    checks: tuple[Status, ...] = ()
     kept: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -152,21 +158,22 @@ class Fit:
         return LearnedDrift(*_driver.field(self.model, self.method, self._pool(), self.estimate, at).value)
 
     def intervals(self, level: float = 0.9, draws: int = 200, *, key: Seed | None = None) -> Intervals:
-        """An interval for every quantity, and whether the data tell it.
+        """An interval for every quantity, and whether the data identify it.
 
         Data are simulated from the fit at the series' own times and gaps and fitted again, all in one batched
         program. The fit keeps what was found for its summary, report and file.
 
         **Arguments**
         - `level`: the share of intervals that should hold the truth, each by itself.
-        - `draws`: how many times to simulate and fit again; 0 takes standard errors from the method's own
-          information alone, which costs next to nothing and calibrates nothing.
+        - `draws`: how many times to simulate and fit again; 0 fits nothing again: intervals are quantiles of the
+          posterior where the method has a likelihood and the series are not long, else from standard errors.
         - `key`: an int or a JAX random key; by default one made from the fit's own.
         """
         key = self._key(key, 1)
         self._check_finite("intervals")
-        pool = self._pool()
-        found = uncertainty.intervals(self.model, self.method, pool, self.estimate, level=level, draws=draws, key=key)
+        own = _POSTERIOR_KEY if key is None else key
+        pool, asked = self._pool(), {"level": level, "draws": draws, "key": own}
+        found = uncertainty.intervals(self.model, self.method, pool, self.estimate, **asked)
         self.kept["intervals"] = found
         return found
 
@@ -238,7 +245,7 @@ class Fit:
             raise InputError(f"{what} must come from a fit of finite numbers, but this one is {self.status.name}")
 
     def keep_errors(self, level: float = 0.9) -> None:
-        """Keep intervals from standard errors, where the method has them and no others were asked for."""
+        """Keep intervals without refits, where the method has them and no others were asked for."""
         if "intervals" not in self.kept and type(self.method).information is not Method.information:
             # A fit read from a file may lack its drift: its table is then shown without intervals.
             with contextlib.suppress(InputError):
@@ -253,7 +260,7 @@ class Fit:
         if known is None or name not in known.names:
             return {}
         lower, upper = known[name]
-        return {"lower": lower, "upper": upper, "told": known.verdicts[known.names.index(name)]}
+        return {"lower": lower, "upper": upper, "identifiability": known.identifiability[known.names.index(name)]}
 
     def _estimates(self) -> list[dict[str, Any]]:
         kinds = {name: "fixed" if p.fixed else "parameter" for name, p in self.model.parameters}
@@ -264,10 +271,10 @@ class Fit:
         return rows + [_row(f"noise[{state}]", value, "noise", "state") for state, value in noise]
 
     def summary(self) -> Any:
-        """A pandas data frame of every quantity: its estimate, interval, unit, kind, and whether the data tell it.
+        """A pandas data frame of every quantity: its estimate, interval, unit, kind, and whether the data identify it.
 
-        The intervals are the last that were asked for; without any, those from standard errors where the method has
-        them (a second or so), which `fit.intervals()` calibrates.
+        The intervals are the last that were asked for; without any, those of `fit.intervals(draws=0)`, where the method
+        has them (a second or so).
         """
         import pandas as pd  # here, not above: half a second that most uses do not need
 
@@ -324,7 +331,8 @@ class Fit:
         wide = [max(len(row[i]) for row in rows) for i in range(2)]
         lines = [f"  {name:<{wide[0]}}  {value:>{wide[1]}}  {kind}" for name, value, kind in rows]
         head = f"Fit of {self.model.name} by {self.method.title}, {self.seconds:.3g} s"
-        return "\n".join([head, *lines, str(self.status), *self.assumed(), *self.notes])
+        more = [str(check) for check in self.checks[1:]]
+        return "\n".join([str(self.status), *more, head, *lines, *self.assumed(), *self.notes])
 
 
 def provenance() -> dict[str, Any]:
@@ -350,7 +358,14 @@ def _version(name: str) -> str:
 
 def _row(quantity: str, value: float, kind: str, unit: str) -> dict[str, Any]:
     interval = {"lower": np.nan, "upper": np.nan}  # until intervals are asked for
-    return {"quantity": quantity, "estimate": float(value), **interval, "unit": unit, "kind": kind, "told": ""}
+    return {
+        "quantity": quantity,
+        "estimate": float(value),
+        **interval,
+        "unit": unit,
+        "kind": kind,
+        "identifiability": "",
+    }
 
 
 def _band(times: np.ndarray, mean: np.ndarray, std: np.ndarray, names: tuple[str, ...], level: float) -> States:

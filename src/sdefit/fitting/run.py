@@ -18,6 +18,7 @@ from sdefit.dynamics.sde import SDE
 from sdefit.errors import DataError, FitError, ModelError
 from sdefit.fitting.outcome import Fit, provenance
 from sdefit.fitting.packing import unpack
+from sdefit.fitting.status import status_checks
 from sdefit.methods import _driver
 from sdefit.methods._base import Method
 from sdefit.result import STATUS, Code
@@ -62,7 +63,7 @@ def fit(
     pool = standardise(several, model.inputs)
     method.check(model, pool)
     run = _driver.estimate(model, method, pool, values, key)
-    found = _reviewed(_package(model, several, method, key, run), values)
+    found = _reviewed(_package(model, several, method, key, run), run, values)
     return _checked(found, throw)
 
 
@@ -103,7 +104,7 @@ def fit_each(
     for i, one in enumerate(several):
         answer = jax.tree.unflatten(tree, [a[i] for a in leaves])
         share = _driver.Run(answer, run.seconds / len(several), run.compile_seconds / len(several))
-        fits.append(_reviewed(_package(model, [one], method, keys[i], share), starts[i]))
+        fits.append(_reviewed(_package(model, [one], method, keys[i], share), share, starts[i]))
     return [_checked(one, throw, f"series {i}: ") for i, one in enumerate(fits)]
 
 
@@ -125,12 +126,14 @@ def _package(model: SDE, series: list[Series], method: Method, key: Key, run: _d
     """The answer of a program as a `Fit`, each series' states cut to its own length."""
     answer, found = run.value, run.value.estimate
     names = model.named(found.theta)
+    checks = status_checks(model, series, method, answer)
     return Fit(
         model=model,
         series=tuple(series),
         method=method,
         key=key,
-        status=STATUS[Code(int(found.code))],
+        status=checks[0] if checks else STATUS[Code.OK],
+        checks=checks,
         params={name: float(value) for name, value in names.items()},
         G=answer.G,
         noise=answer.noise,
@@ -145,9 +148,11 @@ def _package(model: SDE, series: list[Series], method: Method, key: Key, run: _d
     )
 
 
-def _reviewed(one: Fit, start: np.ndarray) -> Fit:
+def _reviewed(one: Fit, run: _driver.Run, start: np.ndarray) -> Fit:
     """The fit with what its method says of it; by another method where that one's answer should stand instead."""
-    said, instead = one.method.review(one.model, one.estimate, one.series[0].times, one.mean[0])
+    standard = run.value.residuals.standard
+    residuals = standard[np.isfinite(standard)]
+    said, instead = one.method.review(one.model, one.estimate, residuals, one.series[0].times, one.mean[0])
     if instead is not None:
         run = _driver.estimate(one.model, instead, standardise(one.series, one.model.inputs), start, one.key)
         other = _package(one.model, list(one.series), instead, one.key, run)

@@ -75,10 +75,13 @@ class Method(eqx.Module):
         """The likelihood whose maximum the estimate is, to draw from its posterior; None unless there is one."""
         return None
 
-    def review(self, model: SDE, estimate: Estimate, times: np.ndarray, path: np.ndarray) -> Review:
+    def review(
+        self, model: SDE, estimate: Estimate, residuals: np.ndarray, times: np.ndarray, path: np.ndarray
+    ) -> Review:
         """What a look at the finished estimate (numbers, not traced arrays) says of it; nothing as a rule.
 
-        `times` (N,) and `path` (N, K) are those of the first series, in the user's units.
+        `residuals` are the standardised one-step residuals that there are, of all states and series. `times` (N,) and
+        `path` (N, K) are those of the first series, in the user's units.
         """
         return Review()
 

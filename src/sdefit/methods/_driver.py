@@ -15,26 +15,27 @@ import jax.numpy as jnp
 import numpy as np
 
 from sdefit._types import Array, Bool, Float, Int, Key, Theta
-from sdefit.data import Pool, over_series
+from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
-from sdefit.linalg import diagonal, product, solve
+from sdefit.inference.drift_facts import DriftFacts, drift_facts
+from sdefit.inference.residuals import Residuals, residuals_of
 from sdefit.methods._base import Method, Stage, Staged
 from sdefit.methods._programs import PROGRAMS as PROGRAMS
 from sdefit.methods._programs import Run as Run
 from sdefit.methods._programs import compilation as compilation
 from sdefit.result import Code, Estimate
 
-_RANK = 1e-12  # below this share, what a parameter adds to the others is no more than rounding
-
 
 class Answer(eqx.Module):
-    """A method's estimate as it gave it, and the same in the user's units."""
+    """A method's estimate as it gave it, the same in the user's units, and what its status follows from."""
 
     estimate: Estimate
     G: Float[Array, "state state"]
     noise: Float[Array, "state"]
     mean: Float[Array, "series times state"]
     std: Float[Array, "series times state"]
+    at_bound: Bool[Array, "params"]
+    residuals: Residuals
 
 
 def estimate(model: SDE, method: Method, pool: Pool, start: np.ndarray, key: Key) -> Run:
@@ -122,13 +123,16 @@ def _answer(model: SDE, method: Method, pool: Pool, start: Theta, key: Key) -> A
 
 
 def _judged(model: SDE, pool: Pool, found: Estimate) -> Answer:
-    found = eqx.tree_at(lambda e: e.code, found, _verdict(model, pool, found))
+    along = drift_facts(model, pool, found.theta, found.mean)
+    found = eqx.tree_at(lambda e: e.code, found, _verdict(found, along))
     return Answer(
         found,
         pool.diffusion_out(found.G),
         pool.spread_out(found.noise),
         pool.path_out(found.mean),
         pool.spread_out(found.std),
+        along.at_bound,
+        residuals_of(model, pool, found),
     )
 
 
@@ -142,45 +146,14 @@ def _field(model: SDE, method: Any, pool: Pool, estimate: Estimate, x: Array) ->
     return pool.spread_out(mean) / pool.time_scale, pool.spread_out(std) / pool.time_scale
 
 
-def _verdict(model: SDE, pool: Pool, found: Estimate) -> Int[Array, ""]:
+def _verdict(found: Estimate, along: DriftFacts) -> Int[Array, ""]:
     """The method's own status code, unless the drift along its path shows a plainer reason to doubt."""
     parts = (found.theta, found.G, found.noise, found.mean, found.std)
     finite = jnp.stack([jnp.all(jnp.isfinite(part)) for part in parts]).all()
-    drift_finite, told = _drift_facts(model, pool, found)
     code = jnp.asarray(found.code, jnp.int32)
     code = jnp.where(finite, code, Code.NOT_FINITE)
-    code = jnp.where(told, code, Code.NOT_TOLD)
-    code = jnp.where(drift_finite, code, Code.DRIFT_NOT_FINITE)
+    code = jnp.where(jnp.all(along.separable), code, Code.UNIDENTIFIABLE)
+    code = jnp.where(along.finite, code, Code.DRIFT_NOT_FINITE)
     vague = jnp.array([Code.OK, Code.NOT_CONVERGED, Code.NOT_FINITE, Code.DEAD_CRITIC])
     own = jnp.all(found.code != vague)
     return jnp.where(own, found.code, code).astype(jnp.int32)
-
-
-def _drift_facts(model: SDE, pool: Pool, found: Estimate) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
-    """Whether the drift is finite along the path, and whether it moves with every direction of θ."""
-    middle = model.bounds.constrain(jnp.full(len(model.free), 0.1))
-    theta = jnp.where(jnp.isfinite(found.theta), found.theta, middle)
-    states = pool.path_out(jnp.where(jnp.isfinite(found.mean), found.mean, pool.values))
-    rows = jnp.any(pool.observed, axis=-1)
-
-    def both(t, x, origin):
-        t = pool.moment(t, origin)
-        return model.f(t, x, theta), jax.jacfwd(model.f, argnums=2)(t, x, theta)
-
-    f, slope = over_series(jax.vmap(both, (0, 0, None)))(pool.times, states, pool.origins)
-    drift_finite = jnp.all(jnp.isfinite(f) | ~rows[..., None])
-    if not theta.size:
-        return drift_finite, jnp.array(True)
-    usable = rows[..., None, None] & jnp.isfinite(slope)
-    columns = jnp.where(usable, slope / pool.scale[None, None, :, None], 0.0).reshape(-1, theta.size)
-    return drift_finite, _full_rank(columns)
-
-
-def _full_rank(columns: Float[Array, "rows params"]) -> Bool[Array, ""]:
-    """Whether no column, each scaled to length one, is a combination of the others."""
-    columns = columns / jnp.max(jnp.abs(columns), axis=0, initial=1e-300)[None, :]
-    columns = columns / jnp.maximum(jnp.linalg.norm(columns, axis=0), 1e-300)[None, :]
-    products = product(columns, columns)
-    # The inverse has on its diagonal one over the square of what each column adds to the others.
-    inverse = diagonal(solve(products, jnp.eye(products.shape[0])))
-    return jnp.all((inverse > 0) & (inverse < 1 / _RANK))

@@ -13,6 +13,7 @@ from sdefit._types import Array, Key
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.inference.likelihood import Likelihood
+from sdefit.inference.residuals import excess_kurtosis
 from sdefit.methods._base import Information, Review, Stage, Staged
 from sdefit.methods._settings import check_choice, check_whole
 from sdefit.methods.esgf import ESGF, NOISE
@@ -74,14 +75,16 @@ class Auto(Staged):
     def likelihood(self, model: SDE, pool: Pool, estimate: Estimate) -> Likelihood:
         return self._finish().likelihood(model, pool, estimate)
 
-    def review(self, model: SDE, estimate: Estimate, times: np.ndarray, path: np.ndarray) -> Review:
+    def review(
+        self, model: SDE, estimate: Estimate, residuals: np.ndarray, times: np.ndarray, path: np.ndarray
+    ) -> Review:
         """Whether the finish can be trusted, in a sentence; MaRS in its place if not."""
-        doubt, tails = _doubt(estimate), _tails(estimate)
+        doubt, tails = _doubt(estimate), _tails(residuals)
         if tails and not doubt and _straight(model, estimate, times, path):
             return Review(f"By matching, then maximum likelihood: {_agreement(estimate)}; but {tails}.")
         doubt = doubt or tails
         if not doubt:
-            return Review(f"By matching, then maximum likelihood: {_agreement(estimate)}; its errors look Gaussian.")
+            return Review(f"By matching, then maximum likelihood: {_agreement(estimate)}.")
         if not model.free:
             return Review(f"By maximum likelihood, which may not be trusted: {doubt}.")
         return Review(f"By matching alone (MaRS), since maximum likelihood is not to be trusted here: {doubt}.", MaRS())
@@ -105,10 +108,10 @@ def _doubt(estimate: Estimate) -> str:
     return ""
 
 
-def _tails(estimate: Estimate) -> str:
+def _tails(residuals: np.ndarray) -> str:
     """What the prediction errors look like if no Gaussian belief would leave them; empty otherwise."""
-    excess, told = float(estimate.hyper["kurtosis"]), max(int(estimate.hyper["errors"]), 1)
-    heavy = excess > max(_HEAVY, _SIGMAS * math.sqrt(24 / told))
+    excess = excess_kurtosis(residuals)
+    heavy = excess > max(_HEAVY, _SIGMAS * math.sqrt(24 / max(residuals.size, 1)))
     return f"the prediction errors are far from Gaussian (excess kurtosis {excess:.2g})" if heavy else ""
 
 

@@ -22,7 +22,7 @@ from sdefit.methods._settings import check_choice, check_flag, check_not_negativ
 from sdefit.optimise import SearchResult, ValueGradHessian, levenberg_marquardt, not_started
 from sdefit.result import Code, Estimate
 from sdefit.ssm.filter import run_smoother
-from sdefit.ssm.innovations import Innovations, negative_log_likelihood
+from sdefit.ssm.innovations import negative_log_likelihood
 from sdefit.ssm.kalman import Gaussian
 from sdefit.ssm.moments import RULES
 
@@ -108,7 +108,6 @@ class ESGF(Staged):
         point = where.point(where.natural(hyper["coordinates"]))
         total, done = filter_pool(model, pool, point, hyper["steps"], self.rule)
         smooth = over_series(run_smoother)(done)
-        excess, told = _kurtosis(done.innovations)
         return Estimate(
             theta=point.theta,
             G=root(point.Q),
@@ -117,7 +116,7 @@ class ESGF(Staged):
             std=_std(smooth),
             objective=total,
             code=jnp.where(found["converged"], Code.OK, Code.NOT_CONVERGED),
-            hyper=hyper | {"first": point.first, "kurtosis": excess, "errors": told},
+            hyper=hyper | {"first": point.first},
             trace={"log_likelihood": found["climb"]},
         )
 
@@ -312,15 +311,6 @@ def _inverse(observed, expected, size):
 
     lowest, first = inverse(jnp.where(jnp.isfinite(observed), observed, expected))
     return jnp.where(lowest > 1e-18, first, inverse(expected)[1])
-
-
-def _kurtosis(new: Innovations) -> tuple[Scalar, Int[Array, ""]]:
-    """The excess kurtosis of the standardised prediction errors, and how many there are; 0 for Gaussian ones."""
-    made = new.error != 0
-    told = jnp.maximum(jnp.sum(made), 1)
-    squares = new.error**2 / new.variance
-    spread = jnp.sum(squares) / told
-    return jnp.sum(squares**2) / told / jnp.maximum(spread**2, 1e-300) - 3, told
 
 
 def _std(smooth: Gaussian) -> Array:

@@ -93,7 +93,7 @@ class NPSDE(Method):
             "points": problem.points,
             "length": found.length,
             "scale": found.scale,
-            "values": v,
+            "inducing_values": v,
             "precision": found.fit.at.curvature[: v.size, : v.size],
             "noise": problem.noise,
         }
@@ -105,12 +105,12 @@ class NPSDE(Method):
         hyper, G = estimate.hyper, estimate.G
         problem = Problem(model, pool, hyper["points"], hyper["noise"])
         field = field_on(problem.points, hyper["length"])
-        return _smoothed(problem, field, hyper["values"], G @ G.T, estimate.noise**2)
+        return _smoothed(problem, field, hyper["inducing_values"], G @ G.T, estimate.noise**2)
 
     def field(self, estimate: Estimate, x: Float[Array, "n state"]) -> tuple[Array, Array]:
         """Mean and standard deviation of the learned drift at the rows of x, in standardised units."""
         hyper = estimate.hyper
-        phi, v = field_on(hyper["points"], hyper["length"]).features(x), hyper["values"]
+        phi, v = field_on(hyper["points"], hyper["length"]).features(x), hyper["inducing_values"]
         factor = jnp.linalg.cholesky(hyper["precision"])
 
         def spread(k):

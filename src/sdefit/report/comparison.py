@@ -51,7 +51,7 @@ def write_comparison(folder: str | os.PathLike[str], path: str | os.PathLike[str
 def comparison_page(fits: Fits, refused: Mapping[str, str]) -> Page:
     """Estimates side by side first, then the paths, the model, settings and notes."""
     first = next(iter(fits.values()))
-    bad = [name for name, record in fits.items() if status(record.facts)["name"] != "ok"]
+    bad = [name for name, record in fits.items() if status(record.facts)["severity"] == "failure"]
     sections = [
         Section("results", "Estimates", [_estimates(fits), *_side_by_side(fits), _outcomes(fits, refused)]),
         Section("figures", "Figures", _paths(fits)),

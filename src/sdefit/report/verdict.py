@@ -1,8 +1,4 @@
-"""The verdict on a fit, from its record: what is identified, what is not, and all that objects.
-
-This is the one place that reads the words of a stored result. Results of sdefit 0.1 said "told" where we say
-"identified".
-"""
+"""The verdict on a fit, from its record: what is identified, what is not, and all that objects."""
 
 import re
 from collections.abc import Mapping
@@ -11,8 +7,6 @@ from typing import Any
 from sdefit.report.page import Group, Verdict, as_number, number
 from sdefit.store import Record
 
-_TOLD = {"told": "identified", "weakly told": "weakly identified", "not told": "not identified"}
-_STATUS = {"not_told": "unidentifiable"}
 _GROUPS = {
     "identified": ("Estimated well", "good"),
     "weakly identified": ("Estimated roughly", "caution"),
@@ -21,31 +15,22 @@ _GROUPS = {
 
 
 def status(facts: Mapping[str, Any]) -> dict[str, str]:
-    """How a fit went: its name, its message and what to do."""
+    """How a fit went: its name, its message, what to do, and whether that is ok, a warning or a failure."""
     known = facts["status"]
-    name = str(known["name"])
-    message, remedy = str(known.get("message", "")), str(known.get("remedy", ""))
-    return {"name": _STATUS.get(name, name), "message": message, "remedy": remedy}
+    return {name: str(known.get(name, "")) for name in ("name", "message", "remedy", "severity")}
 
 
 def identifiability(record: Record) -> dict[str, str]:
     """For each quantity whether it is identified, weakly identified or not identified; empty without intervals."""
     known = record.facts.get("intervals") or {}
-    words = known.get("identifiability") or known.get("verdicts") or ()
-    return {
-        str(name): _TOLD.get(str(word), str(word)) for name, word in zip(known.get("names", ()), words, strict=True)
-    }
-
-
-def _today(sentence: str) -> str:
-    return re.sub(r"\b(weakly |not )?told\b", lambda found: _TOLD[found[0]], sentence)
+    return dict(zip(known.get("names", ()), known.get("identifiability", ()), strict=True))
 
 
 def verdict(record: Record, sentence: str = "") -> Verdict:
     """The verdict on one fit; it is good only if nothing objects."""
     said, words = status(record.facts), identifiability(record)
     groups, objections, remarks = _groups(record, words), _objections(record), _remarks(record)
-    if said["name"] != "ok":
+    if said["severity"] == "failure":
         return Verdict("bad", said["message"], sentence, said["remedy"], groups, objections, remarks)
     well = next((len(group.items) for group in groups if group.tone == "good"), 0)
     of = sum(len(group.items) for group in groups)
@@ -70,7 +55,7 @@ def _sentence(parts: list[str]) -> str:
 def _remarks(record: Record) -> list[str]:
     """What is known of identifiability beyond each quantity by itself, which the groups say."""
     said = (record.facts.get("intervals") or {}).get("sentences") or ()
-    return [one for one in map(_today, map(str, said)) if not re.match(r"`[^`]*` is (weakly|not) identified", one)]
+    return [one for one in map(str, said) if not re.match(r"`[^`]*` is (weakly|not) identified", one)]
 
 
 def _groups(record: Record, words: Mapping[str, str]) -> list[Group]:
@@ -91,7 +76,6 @@ def _with_interval(row: Mapping[str, Any]) -> str:
 def _objections(record: Record) -> list[str]:
     """What the checks of the fit and of its residuals object to, each once."""
     facts = record.facts
-    checks = facts["status"].get("checks") or ()
-    said = [f"{one.get('message', '')} {one.get('remedy', '')}".strip() for one in checks if not one.get("ok")]
+    said = [f"{one['message']} {one.get('remedy', '')}".strip() for one in facts.get("checks") or ()]
     said += (facts.get("diagnosis") or {}).get("hints") or ()
-    return list(dict.fromkeys(_today(str(one)) for one in said))
+    return list(dict.fromkeys(map(str, said)))

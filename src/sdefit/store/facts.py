@@ -65,6 +65,7 @@ class StatusFacts(TypedDict):
     name: str
     message: str
     remedy: str
+    severity: Literal["ok", "warning", "failure"]
 
 
 class SummaryRow(TypedDict):
@@ -94,7 +95,7 @@ class IntervalFacts(TypedDict):
     lower: list[float]
     upper: list[float]
     std: list[float]
-    verdicts: list[str]
+    identifiability: list[str]
     sentences: list[str]
     notes: list[str]
     level: float
@@ -116,6 +117,7 @@ class CheckFacts(TypedDict):
     state: str
     value: float
     p: float
+    adjusted: float
     ok: bool
     hint: str
 
@@ -148,6 +150,7 @@ class FitFacts(TypedDict):
     method: MethodFacts
     key_kind: str
     status: StatusFacts
+    checks: list[StatusFacts]
     seconds: float
     compile_seconds: float
     summary: list[SummaryRow]

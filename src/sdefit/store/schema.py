@@ -133,7 +133,7 @@ def _check_kept(facts: Any, sizes: Mapping[str, int]) -> None:
     """Columns of intervals, profiles and diagnosis that belong together are of one length."""
     level = facts.get("interval_level", 0.9)
     if known := facts.get("intervals"):
-        columns = [known[name] for name in ("names", "estimate", "lower", "upper", "std", "verdicts")]
+        columns = [known[name] for name in ("names", "estimate", "lower", "upper", "std", "identifiability")]
         need(len({len(column) for column in columns}) == 1, "the columns of intervals must be of one length")
         need(0 < known["level"] < 1, "intervals.level must lie between 0 and 1")
     for name, one in facts.get("profiles", {}).items():

@@ -54,9 +54,14 @@ def standard_errors(quantities: Quantities, covariance: np.ndarray, values: Valu
     GGt = np.zeros((len(rows), len(covariance)))
     GGt[np.arange(len(rows)), P + K * rows + columns] = 1.0
     theta, sigma = np.eye(P, len(covariance)), np.zeros((K, len(covariance)))
-    sigma[np.arange(K), P + K * K + np.arange(K)] = 0.5 / np.maximum(noise, 1e-150)
-    slopes = np.concatenate([theta, _slopes_of_G(G, rows, columns, P, len(covariance)), GGt, sigma])
-    return np.array([_spread(slope, covariance) for slope in slopes])
+    sigma[np.arange(K), P + K * K + np.arange(K)] = 1.0
+    slopes = np.concatenate([theta, _slopes_of_G(G, rows, columns, P, len(covariance)), GGt])
+    known = np.array([_spread(slope, covariance) for slope in slopes])
+    variance = np.array([_spread(slope, covariance) for slope in sigma])
+    # A variance of 0 whose standard error is s may be as large as s, and so σ as √s.
+    return np.concatenate(
+        [known, np.where(noise > 0, variance / np.where(noise > 0, 2 * noise, 1.0), np.sqrt(variance))]
+    )
 
 
 def _spread(slope: np.ndarray, covariance: np.ndarray) -> float:

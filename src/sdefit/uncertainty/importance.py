@@ -28,7 +28,7 @@ _DRAWS = 1000  # in each round
 _FREEDOM = 5.0  # degrees of freedom of the Student distribution
 _WIDER = 1.25  # times the covariance that was found
 _ENOUGH = _DRAWS / 8  # draws that must count in a round: weights are tempered until they do
-_LEAST = 0.1  # of its usual level, for a noise at which the first round begins
+_LEAST = 0.1  # of its usual level (of θ: of its prior's width), at which the first round begins
 
 
 def possible(
@@ -89,11 +89,23 @@ class _Target:
             for level, part in zip(usual, (scales, sigma), strict=True)
         )
         turns = jnp.arcsinh(jnp.clip(below * jnp.sign(scales)[self.rows] / size[self.rows], -3.0, 3.0))
-        v = jnp.concatenate([theta, jnp.log(size), turns, jnp.log(sigma), first])
+        v = jnp.concatenate([self._off_edges(theta), jnp.log(size), turns, jnp.log(sigma), first])
         slope = jax.jacfwd(self.coordinates)(v)
-        # Never flatter in a noise than its prior is.
+        # Never flatter in a noise than its prior is, nor wider in a logarithm than a factor e³.
         flat = np.repeat([0.0, 0.25, 0.25, 0.1, 0.0], self.where.sizes)
-        return v, _inverse_root(slope.T @ curvature @ slope + jnp.diag(flat))
+        logarithm = jnp.isfinite(self.where.max_step) & (jnp.arange(flat.size) < theta.size)
+        flat = jnp.where(logarithm, 0.1, flat)
+        return v, inverse_root(slope.T @ curvature @ slope + jnp.diag(flat))
+
+    def _off_edges(self, theta: Float[Array, "params"]) -> Float[Array, "params"]:
+        """θ where the first round is centred: not at a bound, where nothing shows how wide the posterior is."""
+        if self.expected is None or not theta.size:
+            return theta
+        bounds, width = self.where.bounds, self.expected.width
+        lower, upper = jnp.array(bounds.bounds.lower), jnp.array(bounds.bounds.upper)
+        near = _LEAST * jnp.where(jnp.isfinite(lower) & jnp.isfinite(upper), upper - lower, width)
+        at = jnp.clip(bounds.constrain(theta), lower + near, upper - near)
+        return jnp.where(jnp.isfinite(lower) | jnp.isfinite(upper), bounds.unconstrain(at), theta)
 
     def log_density(self, v: Float[Array, "coordinates"]) -> Scalar:
         """Up to a constant; far below all else where the filter fails."""
@@ -152,9 +164,10 @@ def _tempered(log_weight: Float[Array, "draws"]) -> Float[Array, "draws"]:
     return weights(jnp.minimum(0.5 * (low + high), 1.0))
 
 
-def _inverse_root(curvature: Float[Array, "n n"]) -> Float[Array, "n n"]:
+def inverse_root(curvature: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """A root of the inverse of a curvature, whatever its units; directions of little or negative curvature are wide."""
-    size = jnp.sqrt(jnp.maximum(jnp.abs(jnp.diagonal(curvature)), 1e-12))
+    size = jnp.sqrt(jnp.abs(jnp.diagonal(curvature)))
+    size = jnp.where(size > 0, size, 1.0)
     values, vectors = jnp.linalg.eigh(curvature / (size[:, None] * size[None, :]))
     return vectors / jnp.sqrt(jnp.maximum(jnp.abs(values), 0.02))[None, :] / size[:, None]
 

@@ -1,26 +1,32 @@
-"""`Intervals`: what the data leave possible for every quantity, by bootstrap or from standard errors."""
+"""`Intervals`: what the data leave possible for every quantity: from the posterior, standard errors or a bootstrap."""
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from statistics import NormalDist
 from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
+from scipy.special import stdtrit
 
 from sdefit._types import Key
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import InputError
+from sdefit.methods import _driver
 from sdefit.methods._base import Method
 from sdefit.result import Estimate
 from sdefit.uncertainty import errors, verdict
-from sdefit.uncertainty.bootstrap import Replicas, finite, replicas, source_of
+from sdefit.uncertainty.bootstrap import Replicas, Values, finite, replicas, source_of, values_of
+from sdefit.uncertainty.importance import possible
 from sdefit.uncertainty.quantities import Quantities
-from sdefit.uncertainty.verdict import Evidence, judge, natural_scales, starts_sentence
+from sdefit.uncertainty.verdict import Evidence, judge, natural_scales
 
 _REGROWN = 2.0  # the most by which θ's distances grow where refits find a smaller G
+_DRAWS = 1000  # from the posterior
+_LONG = 2000  # rows above which thousands of likelihoods cost more than a fit
 BATCH = 32  # refits in one run of a program: on a GPU the slowest search of a batch holds up the others
 
 
@@ -29,9 +35,9 @@ class Intervals:
     """An interval for every free parameter, entry of G and G Gᵀ, and noise, in the user's units.
 
     - `names`, `estimate`, `lower`, `upper`: one of each for each quantity.
-    - `std`: standard errors from the method's information; NaN where it has none.
-    - `kind`: "bootstrap" or "information". `level`, `draws`: what was asked for.
-    - `verdicts`: whether the data tell each quantity, and `sentences`, the same for people.
+    - `std`: standard errors: the posterior's spread, or from the method's information; NaN where it has none.
+    - `kind`: "posterior", "information" (standard errors) or "bootstrap". `level`, `draws`: what was asked for.
+    - `identifiability`: whether the data identify each quantity, and `sentences`, the same for people.
     - `failed`: how many refits ended in no number and were left out.
     - `seconds`, `compile_seconds`: the bootstrap's cost; `std_seconds`: that of the standard errors, all included.
     """
@@ -45,7 +51,7 @@ class Intervals:
     level: float
     draws: int
     failed: int
-    verdicts: tuple[str, ...]
+    identifiability: tuple[str, ...]
     sentences: tuple[str, ...]
     seconds: float
     compile_seconds: float
@@ -60,8 +66,8 @@ class Intervals:
 
     def table(self) -> list[dict[str, Any]]:
         """One plain mapping for each quantity."""
-        columns = (self.names, self.estimate, self.lower, self.upper, self.std, self.verdicts)
-        keys = ("quantity", "estimate", "lower", "upper", "std", "verdict")
+        columns = (self.names, self.estimate, self.lower, self.upper, self.std, self.identifiability)
+        keys = ("quantity", "estimate", "lower", "upper", "std", "identifiability")
         return [
             {k: v if isinstance(v, str) else float(v) for k, v in zip(keys, row, strict=True)}
             for row in zip(*columns, strict=True)
@@ -76,15 +82,16 @@ class Intervals:
     def notes(self) -> list[str]:
         """How the intervals came about, in sentences."""
         level = f"{100 * self.level:g} % intervals"
-        if self.kind == "information":
+        if self.kind != "bootstrap":
+            source = "draws from the posterior" if self.kind == "posterior" else "standard errors"
             cost = f"{self.std_seconds:.2g} s"
-            return [f"{level} from standard errors ({cost}); fit.intervals() gives calibrated ones."]
+            return [f"{level} from {source} ({cost}); fit.intervals() refits simulated data instead."]
         lost = f" {self.failed} refits failed and were left out." if self.failed else ""
         return [f"{level} from {self.draws} simulated and refitted data sets ({self.seconds:.2g} s).{lost}"]
 
     def __str__(self) -> str:
         rows = [
-            (r["quantity"], *(f"{r[k]:.4g}" for k in ("estimate", "lower", "upper")), r["verdict"])
+            (r["quantity"], *(f"{r[k]:.4g}" for k in ("estimate", "lower", "upper")), r["identifiability"])
             for r in self.table()
         ]
         wide = [max(len(row[i]) for row in rows) for i in range(4)]
@@ -102,55 +109,158 @@ def intervals(
     *,
     level: float,
     draws: int,
-    key: Key | None,
+    key: Any,
     batch: int = BATCH,
 ) -> Intervals:
-    """Intervals of one fit: by bootstrap, or from standard errors alone where `draws` is 0."""
+    """Intervals of one fit: by bootstrap, or where `draws` is 0 without any refit."""
     _check(level, draws)
-    quantities = Quantities(model)
+    quantities, freedom = Quantities(model), degrees_of_freedom(model, np.asarray(pool.observed))
     here = jax.tree.map(lambda a: a[0], source_of(*_one_of_many(pool, estimate)))
-    values, told = quantities.values(here), errors.covariance(model, method, pool, estimate)
-    std = np.full(len(values), np.nan) if told is None else errors.standard_errors(quantities, told.value, here)
-    ends = from_errors(quantities, values, std, level)
-    failed, cost = 0, {"seconds": 0.0, "compile_seconds": 0.0}
-    if draws and key is not None:
-        made = replicas(model, method, *_one_of_many(pool, estimate), draws, key, batch).of(0)
-        ends = from_draws(quantities, values, made, level)
-        failed = int(np.sum(~finite(made.found)))
-        cost = {"seconds": made.seconds, "compile_seconds": made.compile_seconds}
-    sizes = natural_scales(model, method, pool, estimate)
-    judged = judge(quantities, Evidence(values, *ends, level, sizes, None if told is None else told.value))
+    values = quantities.values(here)
+    if draws:
+        found = _by_bootstrap(quantities, method, pool, estimate, here, (level, draws, key, batch))
+    elif posterior_is_cheap(method, pool):
+        found = _by_posterior(quantities, method, pool, estimate, values, (level, freedom, key))
+    else:
+        found = _by_errors(quantities, method, pool, estimate, here, (level, freedom))
+    natural = natural_scales(model, method, pool, estimate)
+    ends = found["lower"], found["upper"]
+    judged = judge(quantities, Evidence(values, *ends, level, *natural, freedom, found.pop("covariance")))
     return Intervals(
         names=tuple(quantities.names),
         estimate=values,
-        lower=ends[0],
-        upper=ends[1],
-        std=std,
-        kind="bootstrap" if draws else "information",
         level=level,
         draws=draws,
-        failed=failed,
-        verdicts=judged.words,
-        sentences=(*judged.sentences, *starts_sentence(estimate)),
-        std_seconds=0.0 if told is None else told.seconds + told.compile_seconds,
-        **cost,
+        identifiability=judged.words,
+        sentences=judged.sentences,
+        **found,
     )
 
 
-def ahead(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> None:
+def posterior_is_cheap(method: Method, pool: Pool) -> bool:
+    """Whether draws from the posterior cost no more than a fit: there is a likelihood, and the series are not long.
+
+    In long ones the posterior is as good as normal, and standard errors say the same.
+    """
+    return type(method).likelihood is not Method.likelihood and pool.values.shape[-2] * len(pool.values) <= _LONG
+
+
+def degrees_of_freedom(model: SDE, observed: Iterable[Any]) -> int:
+    """Observations that have a predecessor in their series, over all states, less the free parameters."""
+    counts = (np.maximum(np.asarray(one).sum(axis=0) - 1, 0).sum() for one in observed)
+    return int(sum(counts)) - len(model.free)
+
+
+def _by_bootstrap(quantities, method, pool, estimate, here, asked) -> dict[str, Any]:
+    level, draws, key, batch = asked
+    known = errors.covariance(quantities.model, method, pool, estimate)
+    values = quantities.values(here)
+    std = np.full(len(values), np.nan) if known is None else errors.standard_errors(quantities, known.value, here)
+    made = replicas(quantities.model, method, *_one_of_many(pool, estimate), draws, key, batch).of(0)
+    lower, upper = from_draws(quantities, values, made, level)
+    return {
+        "kind": "bootstrap",
+        "lower": lower,
+        "upper": upper,
+        "std": std,
+        "covariance": None if known is None else known.value,
+        "failed": int(np.sum(~finite(made.found))),
+        "seconds": made.seconds,
+        "compile_seconds": made.compile_seconds,
+        "std_seconds": 0.0 if known is None else known.seconds + known.compile_seconds,
+    }
+
+
+def _by_posterior(quantities, method, pool, estimate, values, asked) -> dict[str, Any]:
+    level, freedom, key = asked
+    run = _driver.PROGRAMS.run(_posterior, quantities.model, method, *_inputs(pool, estimate), key)
+    found = values_of(*run.value)
+    kept = quantities.values(jax.tree.map(lambda a: a[finite(found)], found))
+    lower, upper = from_posterior(quantities, kept, level, freedom)
+    return _without_refits("posterior", lower, upper, kept.std(axis=0), _covariance(quantities, found), run)
+
+
+def _by_errors(quantities, method, pool, estimate, here, asked) -> dict[str, Any]:
+    level, freedom = asked
+    run, values = errors.covariance(quantities.model, method, pool, estimate), quantities.values(here)
+    std, covariance = np.full(len(values), np.nan), None
+    if run is not None:
+        std, covariance = errors.standard_errors(quantities, run.value, here), run.value
+    lower, upper = from_errors(quantities, values, std, level, freedom)
+    return _without_refits("information", lower, upper, std, covariance, run)
+
+
+def _without_refits(kind, lower, upper, std, covariance, run: _driver.Run | None) -> dict[str, Any]:
+    spent = 0.0 if run is None else run.seconds + run.compile_seconds
+    ends = {"kind": kind, "lower": lower, "upper": upper, "std": std, "covariance": covariance}
+    return ends | {"failed": 0, "seconds": 0.0, "compile_seconds": 0.0, "std_seconds": spent}
+
+
+def _covariance(quantities: Quantities, found: Values) -> np.ndarray:
+    """The covariance of draws of (θ, G Gᵀ row by row, σ²), as a method's `Information` has it."""
+    kept = jax.tree.map(lambda a: a[finite(found)], found)
+    GGt = kept.G @ np.swapaxes(kept.G, -1, -2)
+    rows = np.concatenate([kept.theta, GGt.reshape(len(GGt), -1), np.asarray(kept.noise) ** 2], axis=1)
+    return np.atleast_2d(np.cov(rows, rowvar=False))
+
+
+def _posterior(model: SDE, method: Method, pool: Pool, estimate: Estimate, key: Key):
+    theta, G, noise = possible(model, method, pool, estimate, _DRAWS, key)
+    return theta, jax.vmap(pool.diffusion_out)(G), pool.spread_out(noise)
+
+
+def _inputs(pool: Pool, estimate: Estimate) -> tuple[Pool, Estimate]:
+    return pool, eqx.tree_at(lambda e: e.trace, estimate, {})
+
+
+def ahead(model: SDE, method: Method, pool: Pool, estimate: Estimate, key: Any) -> None:
     """Have the programs of `intervals` without draws compiled before there is an estimate, from the shapes of one."""
-    errors.ahead(model, method, pool, estimate)
+    if posterior_is_cheap(method, pool):
+        _driver.PROGRAMS.start(_posterior, model, method, *_inputs(pool, estimate), key)
+    else:
+        errors.ahead(model, method, pool, estimate)
     verdict.ahead(model, method, pool, estimate)
 
 
+def student_quantile(level: float, freedom: float) -> float:
+    """Where the band of `level` of Student's distribution ends; nowhere without a degree of freedom."""
+    return float(stdtrit(freedom, 0.5 + level / 2)) if freedom >= 1 else math.inf
+
+
 def from_errors(
-    quantities: Quantities, values: np.ndarray, std: np.ndarray, level: float
+    quantities: Quantities, values: np.ndarray, std: np.ndarray, level: float, freedom: float = math.inf
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ends of intervals from standard errors, straight in each quantity's coordinate."""
-    half = NormalDist().inv_cdf(0.5 + level / 2) * std * np.abs(quantities.slopes(values))
+    width = quantities.coordinate_errors(values, std)
+    half = np.where(width > 0, student_quantile(level, freedom), 0.0 * width) * np.where(width > 0, width, 1.0)
     at = quantities.coordinates(values)
     ends = quantities.back(at - half), quantities.back(at + half)
     return np.minimum(*ends), np.maximum(*ends)  # a coordinate may fall where its quantity grows
+
+
+def from_posterior(
+    quantities: Quantities, draws: np.ndarray, level: float, freedom: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of intervals from quantities drawn from their posterior.
+
+    They are equal-tailed quantiles. Those of θ are moved away from the median in the ratio of Student's quantile to the
+    normal one: the scales of its prior come from the same data, which is one more use of them for each parameter. For a
+    standard deviation, whose prior never lets it be 0, the lower end is 0 where the draws' mean is within their spread
+    of it.
+    """
+    if len(draws) < 10:
+        unknown = np.full(draws.shape[1], np.nan)
+        return unknown, unknown
+    at, count = quantities.coordinates(draws), len(quantities.model.free)
+    low, middle, high = np.quantile(at, [0.5 - level / 2, 0.5, 0.5 + level / 2], axis=0)
+    normal = NormalDist().inv_cdf(0.5 + level / 2)
+    low = np.where(quantities.scales, np.minimum(low, at.mean(axis=0) - normal * at.std(axis=0)), low)
+    wider = student_quantile(level, freedom) / normal
+    for end in (low, high):
+        away = (end - middle)[:count]
+        end[:count] = middle[:count] + np.where(away == 0, 0.0, wider) * np.where(away == 0, 1.0, away)
+    ends = quantities.back(low), quantities.back(high)
+    return np.minimum(*ends), np.maximum(*ends)
 
 
 def from_draws(
@@ -163,8 +273,8 @@ def from_draws(
         return unknown, unknown
     pair = [quantities.coordinates(quantities.values(one))[kept] for one in (made.found, made.sources)]
     missed, at = pair[0] - pair[1], quantities.coordinates(values)
-    # Ends as far below as above err less than quantiles of either side do (Hall 1988), and are not moved by the bias of
-    # a quantity that is hardly told, which depends on where the truth is. Only for a spread well off 0 is it taken off.
+    # Ends as far below as above err less than quantiles of either side do (Hall 1988), and are not moved by the bias
+    # of a weakly identified quantity, which depends on the truth. Only for a spread well off 0 is it taken off.
     share = np.where(quantities.scales, 1 - 2 * _reach(missed, level) / np.maximum(at, 1e-300), 0.0)
     bias = np.maximum(share, 0.0) * np.median(missed, axis=0)
     half = _reach(missed - bias, level)
@@ -208,4 +318,4 @@ def _check(level: Any, draws: Any) -> None:
     if not (isinstance(level, float) and 0 < level < 1):
         raise InputError(f"level must lie between 0 and 1, not {level!r}")
     if not (isinstance(draws, int) and (draws == 0 or draws >= 40)):
-        raise InputError(f"draws must be 0 (standard errors alone) or a whole number of at least 40, not {draws!r}")
+        raise InputError(f"draws must be 0 (no refits) or a whole number of at least 40, not {draws!r}")

@@ -22,6 +22,7 @@ from sdefit.inference.likelihood import Likelihood
 from sdefit.inference.parameterisation import root
 from sdefit.methods._base import Method
 from sdefit.result import Estimate
+from sdefit.uncertainty.importance import inverse_root
 
 _WIDTH = 3.0  # of the prior on the entries of G and on σ, in standardised units
 
@@ -72,9 +73,8 @@ def _nuts(likelihood: Likelihood, center: Theta, draws: int, warmup: int, chains
 
 def _half(likelihood: Likelihood, u: Theta) -> Float[Array, "coordinates coordinates"]:
     """A root of the covariance of the coordinates, as far as curvature tells it."""
-    curvature = likelihood(u).curvature + jnp.eye(u.size) * 1e-2
-    values, vectors = jnp.linalg.eigh(curvature)
-    return vectors / jnp.sqrt(jnp.maximum(jnp.abs(values), 1e-2))[None, :]
+    spreads = np.repeat([0.0, 1.0, 1.0, 1.0, 0.0], likelihood.where.sizes)
+    return inverse_root(likelihood(u).curvature + jnp.diag(spreads / _WIDTH**2))
 
 
 def _potential(likelihood: Likelihood, center: Theta, half) -> Callable[[Theta], Scalar]:

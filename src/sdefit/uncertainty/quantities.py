@@ -10,6 +10,7 @@ from sdefit.dynamics.sde import SDE
 from sdefit.uncertainty.bootstrap import Values
 
 Entry = tuple[int, int]
+_TINY = np.finfo(float).tiny  # the smallest distance from a bound, in any units
 Transform = Callable[[np.ndarray, float, float], np.ndarray]
 
 
@@ -72,14 +73,17 @@ class Quantities:
         rest = np.where(self.scales, np.maximum(coordinates, 0.0), coordinates)
         return self._through(constrain, np.where(self.squared, rest**2, rest))
 
-    def slopes(self, values: np.ndarray) -> np.ndarray:
-        """How fast each coordinate grows with its quantity, at one vector of quantities."""
-        count, step = len(self.model.free), 1e-6
-        u = self.coordinates(values)
-        above, below = self.back(u + step), self.back(u - step)
-        theta = 2 * step / (above - below)[:count]
-        root = np.maximum(np.sqrt(np.maximum(values[count:], 0.0)), 1e-150)
-        return np.concatenate([theta, np.where(self.squared[count:], 0.5 / root, 1.0)])
+    def coordinate_errors(self, values: np.ndarray, std: np.ndarray) -> np.ndarray:
+        """Standard errors of the coordinates, from those of the quantities.
+
+        A variance of 0 whose standard error is s may be as large as s, and so its root as √s.
+        """
+        result, bounds = np.array(std, float), self.model.bounds
+        for k, (lower, upper) in enumerate(zip(bounds.lower, bounds.upper, strict=True)):
+            result[k] = std[k] / growth(values[k], lower, upper)
+        root = np.sqrt(np.maximum(values, 0.0))
+        small = np.sqrt(np.maximum(std, 0.0))
+        return np.where(self.squared, np.where(root > 0, std / np.where(root > 0, 2 * root, 1.0), small), result)
 
     def _through(self, transform: Transform, values: np.ndarray) -> np.ndarray:
         """All values with those of θ transformed, each within its bounds."""
@@ -91,7 +95,7 @@ class Quantities:
 
 def unconstrain(theta: np.ndarray, lower: float, upper: float) -> np.ndarray:
     """The unconstrained coordinate of one parameter, as `Bounds.unconstrain`; a value at its bound is far out."""
-    below, above = np.maximum(theta - lower, 1e-30), np.maximum(upper - theta, 1e-30)
+    below, above = np.maximum(theta - lower, _TINY), np.maximum(upper - theta, _TINY)
     match math.isfinite(lower), math.isfinite(upper):
         case True, True:
             return np.log(below) - np.log(above)
@@ -101,6 +105,20 @@ def unconstrain(theta: np.ndarray, lower: float, upper: float) -> np.ndarray:
             return np.log(above)
         case _:
             return theta
+
+
+def growth(theta: float, lower: float, upper: float) -> float:
+    """How fast one parameter grows with its unconstrained coordinate, up to its sign."""
+    below, above = max(theta - lower, _TINY), max(upper - theta, _TINY)
+    match math.isfinite(lower), math.isfinite(upper):
+        case True, True:
+            return below / (upper - lower) * above
+        case True, False:
+            return below
+        case False, True:
+            return above
+        case _:
+            return 1.0
 
 
 def constrain(u: np.ndarray, lower: float, upper: float) -> np.ndarray:

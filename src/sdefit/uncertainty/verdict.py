@@ -1,26 +1,25 @@
-"""Whether the data tell a quantity: told, weakly told or not told, and a sentence for what is not.
+"""Whether the data identify each quantity, weakly identify it or do not, and a sentence for each that they do not.
 
-A quantity is told when its interval is narrow beside its own size. The size of a parameter is its value, or what it
-must change by to change the drift by as much as the drift is, if that is more (a level of zero has a size too). The
-size of a variance is itself. A noise is told with the other one of its state, or must be known twice as well alone.
+A quantity is identified when its interval is narrow beside its own size. The size of a parameter is its value, or what
+it must change by to change the drift by as much as the drift is, if that is more (a level of zero has a size too). The
+size of a variance is itself. A noise is judged with the other one of its state, or must be known twice as well alone.
 """
 
 import dataclasses
 from statistics import NormalDist
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from sdefit.data import Pool, over_series
+from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
+from sdefit.inference.drift_facts import drift_facts
 from sdefit.methods import _driver
 from sdefit.methods._base import Method
 from sdefit.result import Estimate
 from sdefit.uncertainty.quantities import Quantities
 
-WORDS = ("told", "weakly told", "not told")
-# Standard errors as shares of a size, above which a quantity is weakly told, and not told.
+WORDS = ("identified", "weakly identified", "not identified")
+# Standard errors as shares of a size, above which a quantity is weakly identified, and not identified.
 _WEAK, _NOT = 0.35, 0.8
 _ALONE = _WEAK / 2  # the same as _WEAK for a noise whose state's other noise has a share above that
 _CONFUSED = -0.5  # correlation of two variances below which the data see their sum rather than each
@@ -29,13 +28,19 @@ _TOGETHER = 0.98  # correlation of two parameters above which the data see a com
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """What a verdict is made from: estimates with their intervals, sizes of θ, and a covariance where there is one."""
+    """What a verdict is made from.
+
+    Estimates with their intervals, the sizes of θ, whether the drift moves with each parameter apart from the others,
+    the degrees of freedom, and a covariance where there is one.
+    """
 
     values: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
     level: float
     sizes: np.ndarray
+    separable: np.ndarray
+    freedom: float
     covariance: np.ndarray | None
 
     @property
@@ -58,14 +63,15 @@ def judge(quantities: Quantities, evidence: Evidence) -> Verdict:
     words = tuple("unknown" if np.isnan(g) else WORDS[int(g)] for g in grades)
     named = dict(zip(quantities.names, words, strict=True))
     sentences = [
-        *_noise_sentences(quantities.model, named, evidence),
+        *(["The data have too few observations to identify anything."] if evidence.freedom < 1 else []),
+        *_noise_sentences(quantities, named, evidence),
         *_parameter_sentences(quantities.model, named, evidence),
     ]
     return Verdict(words, tuple(sentences))
 
 
 def _grades(quantities: Quantities, evidence: Evidence) -> np.ndarray:
-    """0 told, 1 weakly told, 2 not told; NaN without an interval."""
+    """0 identified, 1 weakly identified, 2 not identified; NaN without an interval."""
     P, n = len(quantities.model.free), len(quantities.entries)
     size = np.abs(evidence.values)
     size[:P] = np.maximum(size[:P], evidence.sizes)
@@ -79,13 +85,17 @@ def _grades(quantities: Quantities, evidence: Evidence) -> np.ndarray:
     single = np.array(
         [False] * P + [i == j for i, j in quantities.entries] + [False] * n + [True] * len(quantities.model.states)
     )
-    share = evidence.std / np.maximum(size, 1e-150) * np.where(single, 2.0, 1.0)
+    share = evidence.std / np.where(size > 0, size, 1.0) * np.where(single, 2.0, 1.0)
+    share = np.where((size > 0) | (share == 0), share, np.inf)
     grades = np.where(share > _NOT, 2.0, np.where(share > _limits(quantities, share), 1.0, 0.0))
-    # What may as well be zero is weakly told at best; what can be nothing else was given, not estimated.
+    # What may as well be zero is weakly identified at best; what can be nothing else was given, not estimated.
     doubtful = quantities.scales & (evidence.lower <= 0.0) & (evidence.upper > 0.0)
     grades = np.where(doubtful, np.maximum(grades, 1.0), grades)
-    grades = np.where(np.isfinite(evidence.std), grades, np.nan)
-    for first in (P, P + n):  # nor is an entry of G or G Gᵀ beside the diagonal told better than those on it
+    grades = np.where(np.isnan(evidence.std), np.nan, grades)
+    grades[:P] = np.where(evidence.separable, grades[:P], 2.0)
+    # A quantity that was given (an interval of no width) is not in doubt; all others need data.
+    grades = np.where((evidence.freedom < 1) & ~(evidence.std == 0), 2.0, grades)
+    for first in (P, P + n):  # nor is an entry of G or G Gᵀ beside the diagonal identified better than those on it
         for at, (i, j) in enumerate(quantities.entries):
             own = [first + at, *(first + quantities.entries.index((k, k)) for k in (i, j))]
             grades[first + at] = np.max(grades[own])
@@ -93,11 +103,11 @@ def _grades(quantities: Quantities, evidence: Evidence) -> np.ndarray:
 
 
 def _limits(quantities: Quantities, share: np.ndarray) -> np.ndarray:
-    """The share up to which each quantity is told.
+    """The share up to which each quantity is identified.
 
     Process and observation noise of a state take up each other's errors: one that was found too large looks well known
-    beside its size, and leaves the other small and hardly known. By chance either is, but not both: both are told, or
-    one that is known twice as well. A G that the states share is told with the noise of any of them.
+    beside its size, and leaves the other small and hardly known. By chance either is, but not both: both are
+    identified, or one that is known twice as well. A G that the states share is judged with the noise of any of them.
     """
     model, P, n = quantities.model, len(quantities.model.free), len(quantities.entries)
     states = range(len(model.states))
@@ -114,10 +124,11 @@ def _limits(quantities: Quantities, share: np.ndarray) -> np.ndarray:
     return limits
 
 
-def _noise_sentences(model: SDE, words: dict[str, str], evidence: Evidence) -> list[str]:
+def _noise_sentences(quantities: Quantities, words: dict[str, str], evidence: Evidence) -> list[str]:
+    model = quantities.model
     sentences, P, K = [], len(model.free), len(model.states)
     for k, state in enumerate(model.states):
-        process = words.get("GGt" if model.diffusion == "scalar" else f"GGt[{state},{state}]", "told")
+        process = words.get("GGt" if model.diffusion == "scalar" else f"GGt[{state},{state}]", "identified")
         observation = words[f"noise[{state}]"]
         confused = evidence.covariance is not None and _noise_correlation(evidence.covariance, P, K, k) < _CONFUSED
         if process in WORDS[1:] and (observation in WORDS[1:] or confused):
@@ -125,7 +136,9 @@ def _noise_sentences(model: SDE, words: dict[str, str], evidence: Evidence) -> l
         elif process in WORDS[1:]:
             sentences.append(f"The process noise of `{state}` is {process} by these data.")
         elif observation in WORDS[1:]:
-            sentences.append(f"The observation noise of `{state}` is {observation} by these data; it may be none.")
+            none = evidence.lower[P + 2 * len(quantities.entries) + k] <= 0
+            rest = "; it may be none." if none else "."
+            sentences.append(f"The observation noise of `{state}` is {observation} by these data{rest}")
     return sentences
 
 
@@ -133,7 +146,14 @@ def _noise_correlation(covariance: np.ndarray, params: int, states: int, k: int)
     """The correlation of the variances of process and observation noise of one state."""
     pair = [params + k * (states + 1), params + states * states + k]
     part = covariance[np.ix_(pair, pair)]
-    return float(part[0, 1] / np.sqrt(max(part[0, 0] * part[1, 1], 1e-300)))
+    return float(_correlations(part)[0, 1])
+
+
+def _correlations(covariance: np.ndarray) -> np.ndarray:
+    """The correlations of a covariance; 0 with what does not vary."""
+    spread = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
+    spread = np.where(spread > 0, spread, np.inf)
+    return covariance / spread[:, None] / spread[None, :]
 
 
 def _parameter_sentences(model: SDE, words: dict[str, str], evidence: Evidence) -> list[str]:
@@ -141,28 +161,21 @@ def _parameter_sentences(model: SDE, words: dict[str, str], evidence: Evidence) 
     if evidence.covariance is None or len(model.free) < 2:
         return sentences
     part = evidence.covariance[: len(model.free), : len(model.free)]
-    spread = np.sqrt(np.maximum(np.diagonal(part), 1e-300))
-    alike = np.abs(part / np.outer(spread, spread))
-    pairs = [(a, b) for a in range(len(spread)) for b in range(a) if alike[a, b] > _TOGETHER]
+    alike = np.abs(_correlations(part))
+    pairs = [(a, b) for a in range(len(part)) for b in range(a) if alike[a, b] > _TOGETHER]
     names = model.free
     return sentences + [
         f"The data tell a combination of `{names[b]}` and `{names[a]}` better than each." for a, b in pairs
     ]
 
 
-def starts_sentence(estimate: Estimate) -> list[str]:
-    """A sentence if the searches from several starts did not agree; methods keep their values in hyper["values"]."""
-    values = np.asarray(estimate.hyper["values"]) if "values" in estimate.hyper else np.zeros(0)
-    values = values[np.isfinite(values)]
-    near = int(np.sum(values > values.max() - 0.1)) if values.size else 0
-    if values.size < 2 or near > 1:
-        return []
-    return [f"Only one of {values.size} searches reached the best fit: others may be possible; try more starts."]
+def natural_scales(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> tuple[np.ndarray, np.ndarray]:
+    """What each parameter must change by to change the drift, along the path, by as much as the drift is.
 
-
-def natural_scales(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> np.ndarray:
-    """What each parameter must change by to change the drift, along the path, by as much as the drift is."""
-    return np.asarray(_driver.PROGRAMS.run(_scales, model, method, pool, estimate.theta, estimate.mean).value)
+    And whether the drift changes with it in a way that the others cannot make up for.
+    """
+    found = _driver.PROGRAMS.run(_scales, model, method, pool, estimate.theta, estimate.mean).value
+    return np.asarray(found[0]), np.asarray(found[1])
 
 
 def ahead(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> None:
@@ -172,14 +185,5 @@ def ahead(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> None:
 
 def _scales(model: SDE, method: Method, pool: Pool, theta, mean):
     del method
-    seen = jnp.any(pool.observed, axis=-1)
-
-    def both(t, x, origin):
-        t = pool.moment(t, origin)
-        return model.f(t, x, theta) / pool.scale, jax.jacfwd(model.f, argnums=2)(t, x, theta) / pool.scale[:, None]
-
-    f, slope = over_series(jax.vmap(both, (0, 0, None)))(pool.times, pool.path_out(mean), pool.origins)
-    size = jnp.sqrt(jnp.sum(jnp.where(seen[..., None], f, 0.0) ** 2))
-    return size / jnp.sqrt(
-        jnp.maximum(jnp.sum(jnp.where(seen[..., None, None], slope, 0.0) ** 2, axis=(0, 1, 2)), 1e-300)
-    )
+    along = drift_facts(model, pool, theta, mean)
+    return along.natural_scales, along.separable
