@@ -109,7 +109,7 @@ def _search(starts: int):
         found = levenberg_marquardt(fn, begin, max_step=where.max_step, iterations=100)
         values = jnp.where(jnp.isfinite(found.at.value), found.at.value, jnp.inf)
         k = jnp.argmin(values)
-        return -fn(u).value, -values[k], where.point(where.natural(found.x[k])).theta[0]
+        return -fn(u).value, -values[k], where.point(where.variance_params(found.x[k])).theta[0]
 
     return jax.jit(lambda pools, *rest: jax.lax.map(lambda row: one(*row), (pools, *rest)))
 

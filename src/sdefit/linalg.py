@@ -36,20 +36,20 @@ def diagonal(a: Float[Array, "n n"]) -> Float[Array, "n"]:
     return jnp.sum(a * jnp.eye(a.shape[0], dtype=a.dtype), axis=1)
 
 
-def placed(entries: Float[Array, "m"], where: Places, size: int) -> Float[Array, "size size"]:
-    """The square matrix with these entries at rows and columns `where`, and 0 elsewhere."""
-    return jnp.sum(entries[:, None, None] * _marks(where, size), axis=0)
+def placed(entries: Float[Array, "m"], places: Places, size: int) -> Float[Array, "size size"]:
+    """The square matrix with these entries at rows and columns `places`, and 0 elsewhere."""
+    return jnp.sum(entries[:, None, None] * _marks(places, size), axis=0)
 
 
-def picked(a: Float[Array, "n n"], where: Places) -> Float[Array, "m"]:
-    """The entries of a small matrix at rows and columns `where`."""
-    return jnp.sum(a[None] * _marks(where, a.shape[0]), axis=(1, 2))
+def picked(a: Float[Array, "n n"], places: Places) -> Float[Array, "m"]:
+    """The entries of a small matrix at rows and columns `places`."""
+    return jnp.sum(a[None] * _marks(places, a.shape[0]), axis=(1, 2))
 
 
-def _marks(where: Places, size: int) -> np.ndarray:
+def _marks(places: Places, size: int) -> np.ndarray:
     """For each place a matrix with a 1 there."""
-    marks = np.zeros((where[0].size, size, size))
-    marks[np.arange(where[0].size), where[0], where[1]] = 1.0
+    marks = np.zeros((places[0].size, size, size))
+    marks[np.arange(places[0].size), places[0], places[1]] = 1.0
     return marks
 
 

@@ -95,11 +95,11 @@ def _roughness(data: Observations):
         order = jnp.argsort(~observed, stable=True)  # the observed ones first, in order
         t, y = data.times[order], values[order]
         use = jnp.arange(t.size - 2) < jnp.sum(observed) - 2
-        before, after = t[1:-1] - t[:-2], t[2:] - t[1:-1]
-        whole = jnp.where(use, before + after, 1.0)
-        b = before / whole
+        preceding, following = t[1:-1] - t[:-2], t[2:] - t[1:-1]
+        whole = jnp.where(use, preceding + following, 1.0)
+        b = preceding / whole
         off = y[1:-1] - (1 - b) * y[:-2] - b * y[2:]
-        variance = 0.5 * (1 + (1 - b) ** 2 + b**2) + before * after / whole
+        variance = 0.5 * (1 + (1 - b) ** 2 + b**2) + preceding * following / whole
         return jnp.sum(jnp.where(use, off**2 / variance, 0.0)), jnp.sum(use)
 
     return jax.vmap(one, in_axes=(1, 1))(data.values, data.observed)

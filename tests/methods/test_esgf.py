@@ -171,7 +171,7 @@ def test_scalar_diffusion_and_equal_noise_are_so_in_the_users_units():
     model = SDE(LV.drift, LV.states, LV.params, "scalar")
     pool = pool_of(model, lv_path(1))
     where = Parameterisation(model, pool, "same")
-    point = where.point(where.natural(jnp.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])))
+    point = where.point(where.variance_params(jnp.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])))
     GGt = np.asarray(pool.scale[:, None] * point.Q * pool.scale[None, :])
     np.testing.assert_allclose(GGt, GGt[0, 0] * np.eye(2), atol=1e-12)
     np.testing.assert_allclose(*(pool.scale**2 * point.variance), rtol=1e-12)
@@ -245,7 +245,7 @@ def test_weak_priors_are_those_of_the_definition(diffusion, noise):
     center, width = jnp.array([0.0, 0.0, 2.0, -1.0]), jnp.array([3.0, 0.5, 1.0, 2.0])
     prior = jax.jit(lambda u: where.prior(u, levels, (center, width)))
     found = prior(u)
-    point = where.point(where.natural(u))
+    point = where.point(where.variance_params(u))
     log_G, log_noise = 0.5 * np.log(np.diag(point.Q) + 1e-30), 0.5 * np.log(np.asarray(point.variance) + 1e-300)
     expected = 0.5 * np.sum(((1.0 - center) / width) ** 2)
     if diffusion != "none":

@@ -265,14 +265,16 @@ def test_gradient_is_that_of_the_bound_with_q_at_its_best():
     pool = pool_of(DW, (t, y))
     where = Parameterisation(DW, jax.tree.map(jnp.asarray, pool), "each")
     bound = _Bound(DW, where.pool, 2, 50)
-    natural = where.natural(where.at(jnp.array([0.15, 3.0]), jnp.eye(1) * 0.3, jnp.array([0.2]), jnp.zeros((1, 1))))
+    variance_params = where.variance_params(
+        where.at(jnp.array([0.15, 3.0]), jnp.eye(1) * 0.3, jnp.array([0.2]), jnp.zeros((1, 1)))
+    )
 
-    size = 1e-4 * natural
+    size = 1e-4 * variance_params
     moves = jnp.concatenate([jnp.diag(size), -jnp.diag(size), jnp.zeros((1, 4))])
-    found = jax.jit(jax.vmap(lambda move: bound.curved(where.point, natural + move)))(moves)
+    found = jax.jit(jax.vmap(lambda move: bound.curved(where.point, variance_params + move)))(moves)
     slope = (found.value[:4] - found.value[4:8]) / 2e-4
     # The bound is known to 1e-8; so are its differences, over a ten-thousandth of each number.
-    np.testing.assert_allclose(found.gradient[8] * natural, slope, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(found.gradient[8] * variance_params, slope, rtol=1e-4, atol=1e-3)
     assert np.all(np.linalg.eigvalsh(found.curvature[8]) > 0)
 
 

@@ -44,14 +44,14 @@ def run(task: Task) -> Outcome:
     """Fit every realization of a cell. What fails is a row with its reason; only an interrupt ends a run."""
     problem, method = problems.get(task.cell.system), plan.settings(task.cell.system, task.cell.method)
     there = [i for i, one in enumerate(task.series) if one is not None]
-    lost = dict.fromkeys(range(task.cell.count), (NO_DATA, "no_data"))
+    missing = dict.fromkeys(range(task.cell.count), (NO_DATA, "no_data"))
     try:
         fits = dict(zip(there, _fits(problem, method, task, there), strict=True))
     except Exception as trouble:
         fits, reason = {}, f"{type(trouble).__name__}: {' '.join(str(trouble).split())[:300]}"
         kind = "refused" if isinstance(trouble, SdefitError) else "error"
-        lost |= dict.fromkeys(there, (reason, kind))
-    rows = [_row(problem, task, method, i, fits.get(i), *lost[i]) for i in range(task.cell.count)]
+        missing |= dict.fromkeys(there, (reason, kind))
+    rows = [_row(problem, task, method, i, fits.get(i), *missing[i]) for i in range(task.cell.count)]
     first = fits.get(0) if task.cell.first == 0 else None
     return Outcome(rows, first.record(_truth(problem)) if first else None)
 

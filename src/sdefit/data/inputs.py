@@ -35,7 +35,7 @@ class Moment(NamedTuple):
         row = jnp.clip(jnp.searchsorted(times, self.own, side="right") - 1, 0, times.size - 1)
         if hold == "previous":
             return {name: values[name][row] for name in names}
-        after = jnp.minimum(row + 1, times.size - 1)
-        gap = times[after] - times[row]
-        share = jnp.where(gap > 0, jnp.clip((self.own - times[row]) / jnp.where(gap > 0, gap, 1.0), 0.0, 1.0), 0.0)
-        return {name: values[name][row] + share * (values[name][after] - values[name][row]) for name in names}
+        following = jnp.minimum(row + 1, times.size - 1)
+        gap = times[following] - times[row]
+        fraction = jnp.where(gap > 0, jnp.clip((self.own - times[row]) / jnp.where(gap > 0, gap, 1.0), 0.0, 1.0), 0.0)
+        return {name: values[name][row] + fraction * (values[name][following] - values[name][row]) for name in names}

@@ -114,11 +114,11 @@ def _program(model: SDE, scheme: str, n: int, theta, x0, times, counts, G, noise
 
 
 def _refuse_blow_up(ends: np.ndarray, step: float, single: bool) -> None:
-    lost = np.flatnonzero(np.isfinite(ends))
-    if lost.size:
-        first = lost[np.argmin(ends[lost])]
+    missing = np.flatnonzero(np.isfinite(ends))
+    if missing.size:
+        first = missing[np.argmin(ends[missing])]
         who = "the path" if single else f"path {first} of {ends.size} (counted from 0)"
-        more = f", and {lost.size - 1} more did later" if lost.size > 1 else ""
+        more = f", and {missing.size - 1} more did later" if missing.size > 1 else ""
         raise SimulationError(
             f"{who} left the finite numbers at time {ends[first]:g}{more}; "
             f"give a step below {step:g}, another x0 or other parameters, or end earlier"

@@ -48,16 +48,16 @@ class Dense(Solver):
         full = full.transpose(1, 0, 3, 2).reshape(n * 3 * k, n * 3 * k)
         prior = jnp.diagonal(self._joint(hyper, data).ss).reshape(3 * k, n).T.reshape(-1)
         # A jitter far below the size of the draws, yet above what rounding leaves of the subtraction from the prior.
-        root = jnp.linalg.cholesky(full + jnp.diag(1e-8 * jnp.diagonal(full) + 1e-12 * (prior + 1)))
-        return DenseConditional(jnp.stack(mean), root)
+        chol = jnp.linalg.cholesky(full + jnp.diag(1e-8 * jnp.diagonal(full) + 1e-12 * (prior + 1)))
+        return DenseConditional(jnp.stack(mean), chol)
 
     def _conditional(self, hyper: Hyper, data: Observations):
         joint = self._joint(hyper, data)
         cov, y = _observed_only(joint.yy, hyper, data, self.jitter)
         sy = jnp.where(data.observed.T.reshape(1, -1), joint.sy, 0.0)
-        root = jnp.linalg.cholesky(cov)
-        half = jsl.solve_triangular(root, sy.T, lower=True)
-        mean = half.T @ jsl.solve_triangular(root, y, lower=True)
+        chol = jnp.linalg.cholesky(cov)
+        half = jsl.solve_triangular(chol, sy.T, lower=True)
+        mean = half.T @ jsl.solve_triangular(chol, y, lower=True)
         n, k = data.values.shape
         left = joint.ss - half.T @ half
         blocks = tuple(tuple(jnp.split(row, 3, axis=1)) for row in jnp.split(left, 3))
@@ -71,20 +71,20 @@ class Dense(Solver):
         return _Joint(zz + oo, jnp.concatenate([zz, dzz, oo]), ss)
 
     def _kernel_blocks(self, hyper: Hyper, times: Times):
-        each = jax.vmap(self.kernel.blocks, in_axes=(None, 0, 0, 0))(times, hyper.scale, hyper.length, hyper.shape)
-        return tuple(jsl.block_diag(*block) for block in each)
+        blocks = jax.vmap(self.kernel.blocks, in_axes=(None, 0, 0, 0))(times, hyper.scale, hyper.length, hyper.shape)
+        return tuple(jsl.block_diag(*block) for block in blocks)
 
 
 class DenseConditional(Conditional):
     """Means of z, ż, o and the Cholesky factor of their joint covariance, time by time."""
 
     mean: Float[Array, "three times state"]
-    root: Float[Array, "all all"]
+    chol: Float[Array, "all all"]
 
     def draw(self, samples: int, key) -> Draws:
         _, n, k = self.mean.shape
-        noise = row_normals(key, n, (3 * k, samples // 2), self.root.dtype).reshape(n * 3 * k, samples // 2)
-        moved = (self.root @ noise).reshape(n, 3, k, samples // 2).transpose(1, 2, 0, 3)
+        noise = row_normals(key, n, (3 * k, samples // 2), self.chol.dtype).reshape(n * 3 * k, samples // 2)
+        moved = (self.chol @ noise).reshape(n, 3, k, samples // 2).transpose(1, 2, 0, 3)
         moved = jnp.concatenate([moved, -moved], axis=-1)
         return Draws(*(m[None] + d.transpose(2, 1, 0) for m, d in zip(self.mean, moved, strict=True)))
 
@@ -111,15 +111,15 @@ def log_normal(cov: Float[Array, "all all"], y: Float[Array, "all"]) -> Scalar:
 
 
 def _log_normal(cov, y):
-    root = jnp.linalg.cholesky(cov)
-    alpha = jsl.cho_solve((root, True), y)
-    value = -0.5 * y @ alpha - jnp.sum(jnp.log(jnp.diagonal(root))) - 0.5 * y.size * jnp.log(2 * jnp.pi)
-    return value, (root, alpha)
+    chol = jnp.linalg.cholesky(cov)
+    alpha = jsl.cho_solve((chol, True), y)
+    value = -0.5 * y @ alpha - jnp.sum(jnp.log(jnp.diagonal(chol))) - 0.5 * y.size * jnp.log(2 * jnp.pi)
+    return value, (chol, alpha)
 
 
 def _log_normal_back(saved, weight):
-    root, alpha = saved
-    inverse = jsl.cho_solve((root, True), jnp.eye(alpha.size, dtype=alpha.dtype))
+    chol, alpha = saved
+    inverse = jsl.cho_solve((chol, True), jnp.eye(alpha.size, dtype=alpha.dtype))
     return weight * 0.5 * (jnp.outer(alpha, alpha) - inverse), -weight * alpha
 
 

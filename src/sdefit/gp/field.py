@@ -20,15 +20,15 @@ class Field(eqx.Module):
 
     points: Float[Array, "points state"]
     length: Scalar
-    root: Float[Array, "points points"]
+    chol: Float[Array, "points points"]
 
     def features(self, x: Float[Array, "n state"]) -> Float[Array, "n points"]:
         """φ(x) at each row: |φ(x)| is at most 1, and near 1 where the inducing points tell the field."""
-        return jax.scipy.linalg.solve_triangular(self.root, _kernel(self.points, x, self.length), lower=True).T
+        return jax.scipy.linalg.solve_triangular(self.chol, _kernel(self.points, x, self.length), lower=True).T
 
     def weights(self, v: Float[Array, "points state"]) -> Float[Array, "points state"]:
         """What the kernel functions are multiplied with: f(x) = k(x, Z) weights(v)."""
-        return jax.scipy.linalg.solve_triangular(self.root.T, v, lower=False)
+        return jax.scipy.linalg.solve_triangular(self.chol.T, v, lower=False)
 
     def value_slope_kernel(self, weights: Float[Array, "points state"], x: Float[Array, "n state"]):
         """f, ∂f/∂x and k(x, Z) at each row of x."""
@@ -81,7 +81,7 @@ def simulate_window(
     field: Field,
     weights: Float[Array, "points state"],
     mean: Float[Array, "state"],
-    root: Float[Array, "state state"],
+    chol: Float[Array, "state state"],
     G: Float[Array, "state state"],
     h: Scalar,
     noise: Float[Array, "draws paths state"],
@@ -91,14 +91,14 @@ def simulate_window(
     Paths start at mean + root ξ, take a step of length h for each further draw (Euler-Maruyama, with Heun's
     correction of the drift: of second weak order since G is constant), and are summed up by their moments.
     """
-    inputs = jnp.concatenate([mean, root.ravel(), G.ravel(), weights.T.ravel()])
-    held = jax.lax.stop_gradient((weights, mean, root, G))
+    inputs = jnp.concatenate([mean, chol.ravel(), G.ravel(), weights.T.ravel()])
+    held = jax.lax.stop_gradient((weights, mean, chol, G))
     end, dm, dP = _window(field, *held, h, noise)
     move = inputs - jax.lax.stop_gradient(inputs)
     return Cloudlet(end.mean + dm @ move, end.covariance + dP @ move, end.cross)
 
 
-def _window(field: Field, weights, mean, root, G, h, noise):
+def _window(field: Field, weights, mean, chol, G, h, noise):
     """The end of a window with the derivatives of its mean and covariance by (mean, root, G, weights)."""
     paths, K = noise.shape[1:]
     eye, sizes = jnp.eye(K), (K, K * K, K * K, weights.size)
@@ -126,7 +126,7 @@ def _window(field: Field, weights, mean, root, G, h, noise):
 
     begin = columns(noise[0], 1)
     begin[0] = jnp.broadcast_to(eye[None], (paths, K, K))
-    start = mean[None, :] + noise[0] @ root.T, jnp.concatenate(begin, axis=2)
+    start = mean[None, :] + noise[0] @ chol.T, jnp.concatenate(begin, axis=2)
     (x, dx), _ = jax.lax.scan(step, start, noise[1:])
     center = jnp.mean(x, axis=0)
     off = x - center[None, :]

@@ -111,23 +111,26 @@ def _split(states: Float[Array, "*any dim"], per: int) -> tuple[Array, Array, Ar
     return states[..., first], states[..., first + 1], states[..., per * K :]
 
 
-def _stacked(each: Float[Array, "state times per per"], last: Float[Array, "times state state"]):
+def _stacked(per_state: Float[Array, "state times per per"], last: Float[Array, "times state state"]):
     """Block-diagonal matrices per time: the block of every state, then a block that couples the states."""
-    states, times, per, _ = each.shape
-    apart = jnp.eye(states, dtype=each.dtype)[None, :, None, :, None] * each.transpose(1, 0, 2, 3)[:, :, :, None, :]
+    states, times, per, _ = per_state.shape
+    apart = (
+        jnp.eye(states, dtype=per_state.dtype)[None, :, None, :, None]
+        * per_state.transpose(1, 0, 2, 3)[:, :, :, None, :]
+    )
     blocks = apart.reshape(times, states * per, -1)
-    above = jnp.zeros((times, states * per, states), each.dtype)
+    above = jnp.zeros((times, states * per, states), per_state.dtype)
     top = jnp.concatenate([blocks, above], axis=2)
     return jnp.concatenate([top, jnp.concatenate([above.transpose(0, 2, 1), last], axis=2)], axis=1)
 
 
 def matern_steps(order: int, gaps: Times, scale: Scalar, length: Scalar) -> Transitions:
     """Transition and process noise of a Matérn process and its derivatives over each gap."""
-    turn, stretch = _units(order, scale, length)
+    to_units, stretch = _units(order, scale, length)
     u = _lam(order, length) * gaps
     fading = jnp.exp(-u)
     transition = _combined([u**p * fading for p in range(order)], _unit(order).flow)
-    return Transitions(turn[None] * transition, stretch[None] * _process(order, u))
+    return Transitions(to_units[None] * transition, stretch[None] * _process(order, u))
 
 
 def matern_stationary(order: int, scale: Scalar, length: Scalar) -> Float[Array, "per per"]:
@@ -198,7 +201,7 @@ def _moments(last: int, u: Times) -> list[Times]:
     of positive terms; beyond u = 1 that is long, but going to higher p loses nothing either.
     """
     late = jnp.minimum(u, _FOREVER)
-    near, short = late <= 1, jnp.minimum(late, 1.0)
+    short_gap, short = late <= 1, jnp.minimum(late, 1.0)
     fading = [late**p * jnp.exp(-2 * late) for p in range(last + 1)]
     series = jnp.ones_like(u)
     for k in range(_TERMS, 0, -1):
@@ -210,4 +213,4 @@ def _moments(last: int, u: Times) -> list[Times]:
     for p in range(1, last + 1):
         up.append((p * up[-1] - fading[p]) / 2)
     # The barrier keeps the compiler from computing them again for each entry of a matrix.
-    return jax.lax.optimization_barrier([jnp.where(near, a, b) for a, b in zip(down, up, strict=True)])
+    return jax.lax.optimization_barrier([jnp.where(short_gap, a, b) for a, b in zip(down, up, strict=True)])

@@ -48,14 +48,14 @@ def drift_facts(model: SDE, pool: Pool, theta: Theta, mean: Float[Array, "series
     columns = jnp.where(usable, slope / pool.scale[None, None, :, None], 0.0).reshape(f.size, theta.size)
     speed = jnp.where(seen[..., None] & jnp.isfinite(f), f / pool.scale[None, None, :], 0.0)
     size = jnp.sqrt(jnp.sum(columns**2, axis=0))
-    natural = jnp.where(size > 0, jnp.sqrt(jnp.sum(speed**2)) / jnp.where(size > 0, size, 1.0), jnp.inf)
+    natural_scale = jnp.where(size > 0, jnp.sqrt(jnp.sum(speed**2)) / jnp.where(size > 0, size, 1.0), jnp.inf)
     span = pool.time_scale * jnp.max(pool.times)
     rows = jnp.maximum(jnp.sum(seen), 1)
     return DriftFacts(
         finite=finite,
         separable=_separable(columns) & (size > 0),
         at_bound=_at_bound(model, theta, span * size / jnp.sqrt(rows)),
-        natural_scales=natural,
+        natural_scales=natural_scale,
     )
 
 

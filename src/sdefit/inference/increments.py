@@ -83,14 +83,14 @@ class Increments(eqx.Module):
             return rms(jnp.where(seen[..., None], a, 0.0))
 
         # As fast as the drift there, or as it must be to hold what the diffusion drives within a spread of 1.
-        pull = size(jnp.broadcast_to(0.5 * self.noises(agreed.u[0])[0] ** 2, self.path.shape))
+        restoring = size(jnp.broadcast_to(0.5 * self.noises(agreed.u[0])[0] ** 2, self.path.shape))
         speeds = jax.vmap(lambda theta: size(drift(self.path, theta)))(thetas)
-        speed = jnp.hypot(jnp.max(jnp.where(jnp.isfinite(speeds), speeds, 0.0)), pull)
-        natural = scales_on_path(drift, self.path, speed, seen, bounds.unit)
+        speed = jnp.hypot(jnp.max(jnp.where(jnp.isfinite(speeds), speeds, 0.0)), restoring)
+        natural_scale = scales_on_path(drift, self.path, speed, seen, bounds.unit)
 
         def informed(u, theta, curvature, span):
             std = standard_errors(curvature) * jnp.sqrt(span)  # increments over more than one row overlap
-            return informed_scales(u, std, bounds, natural, local_scales(drift, self.path, speed, seen, theta))
+            return informed_scales(u, std, bounds, natural_scale, local_scales(drift, self.path, speed, seen, theta))
 
         return jnp.max(jax.vmap(informed)(agreed.u, thetas, agreed.curvature, jnp.array(SPANS, float)), axis=0)
 
@@ -114,9 +114,9 @@ def filled(
     left, right = nearest(False), nearest(True)
     left, right = jnp.where(left < 0, right, left), jnp.where(right < 0, left, right)
     span = times[right] - times[left]
-    share = jnp.where(span > 0, (times[:, None] - times[left]) / jnp.where(span > 0, span, 1.0), 0.0)
-    before, after = (jnp.take_along_axis(values, index, axis=0) for index in (left, right))
-    return (1 - share) * before + share * after
+    fraction = jnp.where(span > 0, (times[:, None] - times[left]) / jnp.where(span > 0, span, 1.0), 0.0)
+    left_value, right_value = (jnp.take_along_axis(values, index, axis=0) for index in (left, right))
+    return (1 - fraction) * left_value + fraction * right_value
 
 
 def increment_errors(

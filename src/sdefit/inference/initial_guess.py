@@ -25,16 +25,21 @@ class InitialGuesses(eqx.Module):
 
 
 def guess_by_increments(
-    where: Parameterisation, increments: Increments, start: Theta, count: int, key: Key
+    parameterisation: Parameterisation, increments: Increments, start: Theta, count: int, key: Key
 ) -> InitialGuesses:
     """Starts from the increments of the data, and the user's own where there is one."""
-    model, pool, size, bounds = where.model, where.pool, len(where.model.free), where.bounds
+    model, pool, size, bounds = (
+        parameterisation.model,
+        parameterisation.pool,
+        len(parameterisation.model.free),
+        parameterisation.bounds,
+    )
     given = jnp.where(jnp.isnan(start), 0.5, bounds.unconstrain(jnp.nan_to_num(start)))
     random = jax.random.normal(key, (_TRIES + count, size))
     # Half of them about the user's start, half about none: a start that is far off must not spoil the others.
     about = jnp.where((jnp.arange(_TRIES) % 2 == 0)[:, None], given[None, :], 0.5)
     tries = about + jnp.where(jnp.arange(_TRIES)[:, None] > 1, 1.5 * random[:_TRIES], 0.0)
-    agreed = increments.agree(tries, where.max_step[:size])
+    agreed = increments.agree(tries, parameterisation.max_step[:size])
     scales = increments.scales(agreed)
     matched = jax.vmap(lambda u: searchable(bounds, u, scales))(agreed.u)
     steps = step_counts(model, pool, jax.vmap(bounds.constrain)(matched))
@@ -43,16 +48,20 @@ def guess_by_increments(
     lane = jnp.arange(count) - own
     u = matched[lane % len(SPANS)] + jnp.where((lane >= len(SPANS))[:, None], random[_TRIES:], 0.0)
     u = jnp.where((lane < 0)[:, None], given[None, :], u)
-    turn, first = jnp.array(_CORRELATION)[lane % len(_CORRELATION)], increments.path[:, 0]
+    correlation, first = jnp.array(_CORRELATION)[lane % len(_CORRELATION)], increments.path[:, 0]
     spread = spread_starts(bounds, scales, jnp.full(size, jnp.nan), count, jax.random.fold_in(key, 1))
-    both, turns, odd = jnp.concatenate([u, spread]), jnp.concatenate([turn, turn]), jnp.arange(2 * count) % 2 == 1
+    both, correlations, odd = (
+        jnp.concatenate([u, spread]),
+        jnp.concatenate([correlation, correlation]),
+        jnp.arange(2 * count) % 2 == 1,
+    )
 
-    def begun(u, turn, odd):
+    def begun(u, correlation, odd):
         own, other = increments.noises(u), exchanged(*increments.noises(u))
         diffusion, noise = (jnp.where(odd, b, a) for a, b in zip(own, other, strict=True))
-        return where.begin(u, diffusion, noise, turn, first)
+        return parameterisation.begin(u, diffusion, noise, correlation, first)
 
-    begin = jax.vmap(begun)(both, turns, odd)
+    begin = jax.vmap(begun)(both, correlations, odd)
     return InitialGuesses(begin[:count], begin[count:], steps, scales)
 
 
@@ -63,5 +72,8 @@ def searchable(bounds: ScaledBounds, u: Theta, scales: Theta) -> Theta:
     """
     away = jnp.abs(scales / bounds.unit)
     logs = jnp.log(away)
-    near, far = jnp.where(bounds.one_sided, logs - 3.0, -10 * away), jnp.where(bounds.one_sided, logs + 2.3, 10 * away)
-    return jnp.where(bounds.two_sided, jnp.clip(u, -4.0, 4.0), jnp.clip(u, near, far))
+    lowest, highest = (
+        jnp.where(bounds.one_sided, logs - 3.0, -10 * away),
+        jnp.where(bounds.one_sided, logs + 2.3, 10 * away),
+    )
+    return jnp.where(bounds.two_sided, jnp.clip(u, -4.0, 4.0), jnp.clip(u, lowest, highest))

@@ -27,26 +27,28 @@ _MOST_STEPS = 64  # between two rows
 class Likelihood:
     """The Gaussian filter's −log-likelihood as a function of coordinates, without its constant."""
 
-    where: Parameterisation
+    parameterisation: Parameterisation
     pool: Pool
     steps: Int[Array, "series times"]
     rule: Rule
 
-    def __call__(self, u: Float[Array, "coordinates"], loose: float | Scalar = 0.0) -> ValueGradHessian:
-        """Value, gradient and expected curvature at u; `loose` is the diffusion of a model without any."""
+    def __call__(self, u: Float[Array, "coordinates"], artificial_diffusion: float | Scalar = 0.0) -> ValueGradHessian:
+        """Value, gradient and expected curvature at u; `artificial_diffusion` is the diffusion of a model without any."""
 
-        def new(natural):
-            point = self.where.point(natural, loose)
-            return filter_pool(self.where.model, self.pool, point, self.steps, self.rule)[1].innovations
+        def new(variance_params):
+            point = self.parameterisation.point(variance_params, artificial_diffusion)
+            return filter_pool(self.parameterisation.model, self.pool, point, self.steps, self.rule)[1].innovations
 
-        return negative_log_likelihood(new, self.where.natural(u)).reparameterise(self.where.natural, u)
+        return negative_log_likelihood(new, self.parameterisation.variance_params(u)).reparameterise(
+            self.parameterisation.variance_params, u
+        )
 
 
-def weak_priors(where: Parameterisation, scales: Theta | None) -> Callable[[Array], ValueGradHessian]:
+def weak_priors(parameterisation: Parameterisation, scales: Theta | None) -> Callable[[Array], ValueGradHessian]:
     """−log of the weak priors on G and σ, and on θ where its scales are given, as a function of coordinates."""
-    levels = noise_levels(observations(where.pool))
-    about = None if scales is None else theta_prior(where.model, scales)
-    return lambda u: where.prior(u, levels, about)
+    levels = noise_levels(observations(parameterisation.pool))
+    about = None if scales is None else theta_prior(parameterisation.model, scales)
+    return lambda u: parameterisation.prior(u, levels, about)
 
 
 def filter_pool(model: SDE, pool: Pool, point: Point, steps, rule: Rule) -> tuple[Scalar, FilterPass]:

@@ -65,7 +65,7 @@ class Parameterisation:
         theta = [np.inf if np.isinf(a) and np.isinf(b) else 2.0 for a, b in ends]
         return jnp.array(theta + [1.0] * sum(self.sizes[1:]))
 
-    def natural(self, u: Float[Array, "coordinates"]) -> Float[Array, "natural"]:
+    def variance_params(self, u: Float[Array, "coordinates"]) -> Float[Array, "natural"]:
         """(θ in units of the data, lower G Gᵀ, σ², x(t_1)): what the likelihood is nearly quadratic in."""
         theta, scales, below, sigma, first = jnp.split(u, np.cumsum(self.sizes)[:-1])
         G = _lower(scales, below)
@@ -73,14 +73,16 @@ class Parameterisation:
         bounds = self.bounds
         return jnp.concatenate([bounds.constrain(theta) / bounds.unit, Q, sigma**2 + _FLOOR, first])
 
-    def point(self, natural: Float[Array, "natural"], loose: float | Scalar = 0.0) -> Point:
-        """The parts of a vector of natural coordinates; `loose` is the diffusion of a model without any."""
+    def point(self, variance_params: Float[Array, "natural"], artificial_diffusion: float | Scalar = 0.0) -> Point:
+        """The parts of a vector of natural coordinates; `artificial_diffusion` is the diffusion of a model without any."""
         series, _, K = self.pool.values.shape
         rows, columns = self._entries
-        theta, Q, variance, first = jnp.split(natural, np.cumsum([len(self.model.free), rows.size, self.sizes[3]]))
+        theta, Q, variance, first = jnp.split(
+            variance_params, np.cumsum([len(self.model.free), rows.size, self.sizes[3]])
+        )
         match self.model.diffusion:
             case "none":
-                full = loose * jnp.eye(K)
+                full = artificial_diffusion * jnp.eye(K)
             case "scalar":
                 full = Q[0] * jnp.diag(self._even**2)
             case _:
@@ -109,9 +111,9 @@ class Parameterisation:
         s = jnp.mean(noise / self._even, keepdims=True) if sigma == 1 else noise[:sigma]
         return jnp.concatenate([self.bounds.unconstrain(theta), diagonal[:scales], rest, s, first.ravel()[:last]])
 
-    def quantities(self, natural: Float[Array, "natural"]) -> Float[Array, "quantities"]:
+    def quantities(self, variance_params: Float[Array, "natural"]) -> Float[Array, "quantities"]:
         """(θ, all of G Gᵀ row by row, σ²): what is told of, whatever the coordinates."""
-        point = self.point(natural)
+        point = self.point(variance_params)
         return jnp.concatenate([point.theta, point.Q.ravel(), point.variance])
 
     def prior(

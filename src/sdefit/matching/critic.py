@@ -135,23 +135,23 @@ def train(
         return _Players(critic, theta, *states, jnp.zeros((), jnp.int32))
 
     def advance(s: _Training) -> _Training:
-        game, (path, distances, slope) = jax.lax.scan(
-            lambda game, _: _step(samplers, config, optimisers, game, step_key), s.game, None, length=WINDOW
+        players, (path, distances, slope) = jax.lax.scan(
+            lambda players, _: _step(samplers, config, optimisers, players, step_key), s.players, None, length=WINDOW
         )
-        finite = jnp.all(jnp.isfinite(distances)) & jnp.all(jnp.isfinite(game.theta))
+        finite = jnp.all(jnp.isfinite(distances)) & jnp.all(jnp.isfinite(players.theta))
         sick = ~finite | (slope[-1] < _FLAT) | (slope[-1] > _STEEP)
         again = sick & (s.restarts < config.restarts)
-        game = jax.tree.map(lambda a, b: jnp.where(again, a, b), begin(s.restarts + 1), game)
+        players = jax.tree.map(lambda a, b: jnp.where(again, a, b), begin(s.restarts + 1), players)
         kept = s.path.at[s.window].set(path), s.distances.at[s.window].set(distances)
         late = s.window * WINDOW >= config.wait + WINDOW
         settled = jnp.where(~sick & late, _settled_windows(kept[0], s.window, config.tolerance), 0)
-        return _Training(game, *kept, jnp.where(again, 0, s.window + 1), s.restarts + again, settled, sick & ~again)
+        return _Training(players, *kept, jnp.where(again, 0, s.window + 1), s.restarts + again, settled, sick & ~again)
 
     windows = max(-(-config.steps // WINDOW), 1)
     none, no = jnp.zeros((), jnp.int32), jnp.array(False)
     blank = jnp.full((windows, WINDOW, theta.size), jnp.nan), jnp.full((windows, WINDOW), jnp.nan)
     end = jax.lax.while_loop(
-        lambda s: (s.window < windows) & (s.settled == 0) & ~s.lost,
+        lambda s: (s.window < windows) & (s.settled == 0) & ~s.dead,
         advance,
         _Training(begin(none), *blank, none, none, none, no),
     )
@@ -171,23 +171,23 @@ class _Players(eqx.Module):
 class _Training(eqx.Module):
     """Training with its windows so far: how many, over how many θ has settled, and whether the critic is lost."""
 
-    game: _Players
+    players: _Players
     path: Float[Array, "windows steps params"]
     distances: Float[Array, "windows steps"]
     window: Int[Array, ""]
     restarts: Int[Array, ""]
     settled: Int[Array, ""]
-    lost: Bool[Array, ""]
+    dead: Bool[Array, ""]
 
 
 def _result(end: _Training, start: Theta, config: WGANConfig) -> TrainingResult:
     done = (jnp.arange(end.path.shape[0]) < end.window)[:, None]  # what an earlier critic left behind is not shown
     path = jnp.where(done[:, :, None], end.path, jnp.nan).reshape(-1, start.size)
     distances = jnp.where(done, end.distances, jnp.nan).ravel()
-    theta = _mean(end.path, end.window - 1, jnp.maximum(end.settled, 2)) if config.tolerance else end.game.theta
-    converged = end.settled > 0 if config.tolerance else ~end.lost
+    theta = _mean(end.path, end.window - 1, jnp.maximum(end.settled, 2)) if config.tolerance else end.players.theta
+    converged = end.settled > 0 if config.tolerance else ~end.dead
     return TrainingResult(
-        jnp.where(end.lost, start, theta), end.game.critic, path, distances, converged, ~end.lost, end.restarts
+        jnp.where(end.dead, start, theta), end.players.critic, path, distances, converged, ~end.dead, end.restarts
     )
 
 
@@ -224,26 +224,26 @@ def _optimisers(config: WGANConfig) -> tuple[optax.GradientTransformation, optax
     return optax.adam(config.critic_rate, 0.5, 0.9), optax.adam(rate, 0.0, 0.9)
 
 
-def _step(samplers: Samplers, config: WGANConfig, optimisers, game: _Players, key: Key):
+def _step(samplers: Samplers, config: WGANConfig, optimisers, players: _Players, key: Key):
     """Both players after some steps of the critic and one of θ; with θ, the distance and the critic's mean slope."""
 
     def critic_step(carry, n):
         critic, state = carry
-        data, model = samplers.data(game.batch + n), samplers.model(game.batch + n, game.theta)
-        slope = jax.grad(_loss)(critic, data, model, config.penalty, jax.random.fold_in(key, game.batch + n))
+        data, model = samplers.data(players.batch + n), samplers.model(players.batch + n, players.theta)
+        slope = jax.grad(_loss)(critic, data, model, config.penalty, jax.random.fold_in(key, players.batch + n))
         move, state = optimisers[0].update(slope, state)
         critic = optax.apply_updates(critic, move)
         clip = jnp.inf if config.clip is None else config.clip
         return (jax.tree.map(lambda w: jnp.clip(w, -clip, clip), critic), state), None
 
     numbers = jnp.arange(config.critic_steps, dtype=jnp.int32)
-    (critic, state), _ = jax.lax.scan(critic_step, (game.critic, game.critic_state), numbers)
-    batch = game.batch + config.critic_steps
-    model, back = jax.vjp(lambda theta: samplers.model(batch, theta), game.theta)
+    (critic, state), _ = jax.lax.scan(critic_step, (players.critic, players.critic_state), numbers)
+    batch = players.batch + config.critic_steps
+    model, back = jax.vjp(lambda theta: samplers.model(batch, theta), players.theta)
     slope = input_gradients(critic, model)
     # θ descends the estimate, of which only the model's half depends on it.
-    move, theta_state = optimisers[1].update(back(-slope / slope.shape[0])[0], game.theta_state)
-    theta, steep = game.theta + move, jnp.sqrt(jnp.mean(gradient_norm(slope) ** 2))
+    move, theta_state = optimisers[1].update(back(-slope / slope.shape[0])[0], players.theta_state)
+    theta, steep = players.theta + move, jnp.sqrt(jnp.mean(gradient_norm(slope) ** 2))
     # Over its own slope the estimate is a distance, also where a penalty or clipping does not hold the slope at 1.
     distance = (wasserstein_estimate(critic, samplers.data(batch), model) / steep).astype(theta.dtype)
     return _Players(critic, theta, state, theta_state, batch + 1), (theta, distance, steep)
@@ -257,8 +257,8 @@ def _loss(critic: Critic, data: Samples, model: Samples, penalty: float, key: Ke
     """
     if not penalty:
         return -wasserstein_estimate(critic, data, model)
-    few = max(data.shape[0] // 2, 1)
-    share = jax.random.uniform(key, (few, 1), data.dtype)
-    between = share * data[:few] + (1 - share) * model[::-1][:few]
+    half = max(data.shape[0] // 2, 1)
+    fraction = jax.random.uniform(key, (half, 1), data.dtype)
+    between = fraction * data[:half] + (1 - fraction) * model[::-1][:half]
     excess = jnp.maximum(gradient_norm(input_gradients(critic, between)) - 1, 0.0)
     return penalty * jnp.mean(excess**2) - wasserstein_estimate(critic, data, model)

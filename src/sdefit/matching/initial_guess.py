@@ -51,15 +51,15 @@ def guess_by_means(
         return match_means(lambda u: samples.mean_residuals(drift, bounds.constrain(u))[which].ravel(), begin)
 
     both = jax.vmap(match)(jnp.arange(2))
-    near = jax.tree.map(lambda a: a[0], both)
-    local = local_scales(drift, x, speed, seen, bounds.constrain(near.x))
-    std = standard_errors(near.at.curvature / _CORRELATED)
-    scales = informed_scales(near.x, std, bounds, scales, local)
+    matched_means = jax.tree.map(lambda a: a[0], both)
+    local = local_scales(drift, x, speed, seen, bounds.constrain(matched_means.x))
+    std = standard_errors(matched_means.at.curvature / _CORRELATED)
+    scales = informed_scales(matched_means.x, std, bounds, scales, local)
     # Coordinates in which the mean square residual is round: the search then needs no units.
-    curvature, eye = near.at.curvature / (jnp.sum(seen) * float(x.shape[-1])), jnp.eye(near.x.size)
-    root = cholesky(curvature + 1e-9 * jnp.diag(diagonal(curvature)) + 1e-300 * eye)
+    curvature, eye = matched_means.at.curvature / (jnp.sum(seen) * float(x.shape[-1])), jnp.eye(matched_means.x.size)
+    chol = cholesky(curvature + 1e-9 * jnp.diag(diagonal(curvature)) + 1e-300 * eye)
     first, by_increments = bounds.constrain(begin[0]), bounds.constrain(both.x[1])
-    return InitialGuess(first, near.x, solve(root.T, eye), scales, by_increments, bounds)
+    return InitialGuess(first, matched_means.x, solve(chol.T, eye), scales, by_increments, bounds)
 
 
 def random_guess(

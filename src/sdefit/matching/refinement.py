@@ -135,10 +135,10 @@ def improve(
     finite = jnp.isfinite(length) & jnp.all(jnp.isfinite(along))
     doubtful = backtracking & finite & (length > 1)
     fraction = problem.backtrack(state.theta, step, fraction, state.path, v, shrinkage, doubtful)
-    near = finite & (length < _NEAR)
-    weight = jnp.where(near | (state.profile_weight > 0), jnp.maximum(4 * shrinkage - 3, 0.0), 0.0)
+    nearly_there = finite & (length < _NEAR)
+    weight = jnp.where(nearly_there | (state.profile_weight > 0), jnp.maximum(4 * shrinkage - 3, 0.0), 0.0)
     wider = widened_scales(theta, jnp.sqrt(diagonal(fit.covariance)), problem.model.bounds, state.scales)
-    scales = jnp.where(near, wider, state.scales)
+    scales = jnp.where(nearly_there, wider, state.scales)
     changed = jnp.any(scales > 1.01 * state.scales) | (weight > state.profile_weight + 0.01)
     taken = RefinementState(
         theta=state.theta + fraction * step,
@@ -169,8 +169,8 @@ def aitken(state: RefinementState, step: Theta, covariance: Float[Array, "params
     Steps may go to and fro, each past the end: this is the fraction at which the step before would have ended
     (Aitken's extrapolation in the metric of the covariance); the whole of the first step.
     """
-    turn = step - state.step
-    weighed: Array = solve(covariance, jnp.stack([step, turn], axis=1))
+    change = step - state.step
+    weighed: Array = solve(covariance, jnp.stack([step, change], axis=1))
     length = jnp.sqrt(step @ weighed[:, 0] / step.size)
-    fraction = -state.fraction * (state.step @ weighed[:, 1]) / (turn @ weighed[:, 1] + 1e-300)
+    fraction = -state.fraction * (state.step @ weighed[:, 1]) / (change @ weighed[:, 1] + 1e-300)
     return length, jnp.where(state.passes == 0, 1.0, jnp.clip(fraction, _LEAST, 1.0))

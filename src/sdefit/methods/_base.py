@@ -60,12 +60,12 @@ class Method(eqx.Module):
     ) -> tuple[Float[Array, "series times state"], Float[Array, "series times state"]]:
         """Mean and standard deviation of x at every time of `pool`, observed there or not."""
 
-    def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:
-        """The estimate from data much like those `near` came from; its G, σ and path are in the units of `pool`.
+    def refit(self, model: SDE, pool: Pool, init: Estimate, key: Key) -> Estimate:
+        """The estimate from data much like those `init` came from; its G, σ and path are in the units of `pool`.
 
-        A method that can begin its search at `near` does so here, without looking for other starts.
+        A method that can begin its search at `init` does so here, without looking for other starts.
         """
-        return self.estimate(model, pool, near.theta, key)
+        return self.estimate(model, pool, init.theta, key)
 
     def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information | None:
         """How well the data tell each quantity; None unless the method has a likelihood or its like."""

@@ -54,7 +54,7 @@ class Problem(eqx.Module):
     noise: Float[Array, "draws paths state"]
 
     @property
-    def where(self) -> Parameterisation:
+    def parameterisation(self) -> Parameterisation:
         bare = SDE(self.model.drift, self.model.states, {}, self.model.diffusion)
         return Parameterisation(bare, self.pool, "each")
 
@@ -62,17 +62,17 @@ class Problem(eqx.Module):
         """No drift at all, with G and σ from the increments of the data."""
         path = over_series(filled)(self.pool.times, self.pool.values, self.pool.observed)
         errors = over_series(increment_errors, (0, 0, 0, None))(self.pool.times, path, jnp.zeros_like(path), 1)
-        rest = self.where.begin(jnp.zeros(0), *split(errors), 0.0, path[:, 0])
+        rest = self.parameterisation.begin(jnp.zeros(0), *split(errors), 0.0, path[:, 0])
         return jnp.concatenate([jnp.zeros(self.points.size), rest])
 
-    def natural(self, u: Float[Array, "coordinates"]) -> Float[Array, "natural"]:
+    def variance_params(self, u: Float[Array, "coordinates"]) -> Float[Array, "natural"]:
         """(v, G Gᵀ, σ²)."""
-        return jnp.concatenate([u[: self.points.size], self.where.natural(u[self.points.size :])])
+        return jnp.concatenate([u[: self.points.size], self.parameterisation.variance_params(u[self.points.size :])])
 
-    def parts(self, natural: Float[Array, "natural"]) -> tuple[Array, Array, Array]:
+    def parts(self, variance_params: Float[Array, "natural"]) -> tuple[Array, Array, Array]:
         """v, G Gᵀ and σ²."""
-        point = self.where.point(natural[self.points.size :])
-        return natural[: self.points.size].reshape(self.points.shape[::-1]).T, point.Q, point.variance
+        point = self.parameterisation.point(variance_params[self.points.size :])
+        return variance_params[: self.points.size].reshape(self.points.shape[::-1]).T, point.Q, point.variance
 
     def filter(self, field: Field, v: Array, Q: Array, variance: Array) -> FilterPass:
         """The belief about x after each row of every series, by clouds of paths."""
@@ -83,20 +83,20 @@ class Problem(eqx.Module):
 
         return over_series(one)(self.pool.times, self.pool.values, self.pool.observed)
 
-    def loss(self, field: Field, scale: Array, lost: Array, u: Float[Array, "coordinates"]) -> ValueGradHessian:
+    def loss(self, field: Field, scale: Array, lost_freedom: Array, u: Float[Array, "coordinates"]) -> ValueGradHessian:
         """−log posterior density, without its constant."""
 
-        def new(natural):
-            return self.filter(field, *self.parts(natural)).innovations
+        def new(variance_params):
+            return self.filter(field, *self.parts(variance_params)).innovations
 
-        return negative_log_likelihood(new, self.natural(u)).reparameterise(self.natural, u) + self._prior(
-            scale, lost, u
-        )
+        return negative_log_likelihood(new, self.variance_params(u)).reparameterise(
+            self.variance_params, u
+        ) + self._prior(scale, lost_freedom, u)
 
-    def _prior(self, scale: Array, lost: Array, u: Float[Array, "coordinates"]) -> ValueGradHessian:
-        """Normal in v; in the logarithms of G and σ wide around the roughness of the data, and `lost` added back.
+    def _prior(self, scale: Array, lost_freedom: Array, u: Float[Array, "coordinates"]) -> ValueGradHessian:
+        """Normal in v; in the logarithms of G and σ wide around the roughness of the data, and `lost_freedom` added back.
 
-        With v integrated out, the likelihood has −½ log det of its curvature in v, which is a number of `lost`
+        With v integrated out, the likelihood has −½ log det of its curvature in v, which is a number of `lost_freedom`
         degrees of freedom times the logarithm of G and σ: without it both come out too small.
         """
         v, rest = u[: self.points.size], u[self.points.size :]
@@ -104,10 +104,10 @@ class Problem(eqx.Module):
         level, width, on = self._levels()
         size = jnp.where(on, jnp.abs(rest) + 1e-30, 1.0)
         off, inverse = jnp.where(on, jnp.log(size) - level, 0.0) / width, jnp.where(on, jnp.sign(rest) / size, 0.0)
-        value = 0.5 * jnp.sum(precision * v**2) + 0.5 * jnp.sum(off**2) - jnp.sum(lost * jnp.log(size))
-        gradient = jnp.concatenate([precision * v, (off / width - lost) * inverse])
+        value = 0.5 * jnp.sum(precision * v**2) + 0.5 * jnp.sum(off**2) - jnp.sum(lost_freedom * jnp.log(size))
+        gradient = jnp.concatenate([precision * v, (off / width - lost_freedom) * inverse])
         return ValueGradHessian(
-            value, gradient, jnp.diag(jnp.concatenate([precision, (width**-2 + lost) * inverse**2]))
+            value, gradient, jnp.diag(jnp.concatenate([precision, (width**-2 + lost_freedom) * inverse**2]))
         )
 
     def _levels(self) -> tuple[Array, Array, np.ndarray]:
@@ -115,13 +115,13 @@ class Problem(eqx.Module):
         log_G, log_noise = noise_levels(observations(self.pool))
         if self.model.diffusion == "scalar":
             log_G = jnp.mean(log_G - jnp.log(even_scale(self.pool.scale)), keepdims=True)
-        sizes = self.where.sizes[1:]
+        sizes = self.parameterisation.sizes[1:]
         width = jnp.asarray(np.repeat([WIDTH_G, 1.0, WIDTH_NOISE, 1.0], sizes))
         return self._placed(log_G, log_noise), width, np.repeat([True, False, True, False], sizes)
 
     def _placed(self, of_G: Array, of_noise: Array) -> Array:
         """Numbers for G's diagonal and for σ among the coordinates that follow v."""
-        _, scales, below, sigma, first = self.where.sizes
+        _, scales, below, sigma, first = self.parameterisation.sizes
         return jnp.concatenate([of_G[:scales], jnp.zeros(below), of_noise[:sigma], jnp.zeros(first)])
 
     def learn(self, lengths: tuple[float, ...], rounds: int, iterations: int) -> Learned:
@@ -130,46 +130,48 @@ class Problem(eqx.Module):
         first = field_on(self.points, jnp.array(lengths[0]))
 
         def one(carry, length):
-            before, u, scale, lost, best, rising = carry
+            before, u, scale, lost_freedom, best, rising = carry
             field = field_on(self.points, length)
             values = before.features(self.points) @ u[: self.points.size].reshape(self.points.shape[::-1]).T
-            v = jax.scipy.linalg.solve_triangular(field.root, values, lower=True)
+            v = jax.scipy.linalg.solve_triangular(field.chol, values, lower=True)
             u = jnp.concatenate([v.T.ravel(), u[self.points.size :]])
             # A search that begins nowhere ends at once: in a batch, it waits for the others at no cost.
-            found, lost = self._rounds(field, jnp.where(rising, u, jnp.nan), scale, lost, rounds, iterations)
+            found, lost_freedom = self._rounds(
+                field, jnp.where(rising, u, jnp.nan), scale, lost_freedom, rounds, iterations
+            )
             rising = found.evidence > best
             best = jnp.where(rising, found.evidence, best)
-            return (field, found.fit.x, found.scale, lost, best, rising), found
+            return (field, found.fit.x, found.scale, lost_freedom, best, rising), found
 
-        none = jnp.zeros(sum(self.where.sizes))
+        none = jnp.zeros(sum(self.parameterisation.sizes))
         carry = first, self.begin(), jnp.ones(K), none, jnp.array(-jnp.inf), jnp.array(True)
         found = jax.lax.scan(one, carry, jnp.array(lengths))[1]
         best = jnp.argmax(jnp.where(jnp.isfinite(found.evidence), found.evidence, -jnp.inf))
         return jax.tree.map(lambda a: a[best], found)
 
-    def _rounds(self, field: Field, u, scale, lost, rounds: int, iterations: int) -> tuple[Learned, Array]:
+    def _rounds(self, field: Field, u, scale, lost_freedom, rounds: int, iterations: int) -> tuple[Learned, Array]:
         """The field of highest density, with its scale and the lost degrees of freedom found again after each round."""
-        longest = jnp.concatenate([jnp.full(self.points.size, jnp.inf), self.where.max_step])
+        longest = jnp.concatenate([jnp.full(self.points.size, jnp.inf), self.parameterisation.max_step])
 
         def one(carry, _):
-            u, scale, lost = carry
+            u, scale, lost_freedom = carry
 
             def fn(u):
-                return self.loss(field, scale, lost, u)
+                return self.loss(field, scale, lost_freedom, u)
 
             fit = levenberg_marquardt(fn, u[None], max_step=longest, iterations=iterations, tolerance=1e-5)
             fit = jax.tree.map(lambda a: a[0], fit)
-            then, more, evidence = self._hyper(fit, scale, lost)
+            then, more, evidence = self._hyper(fit, scale, lost_freedom)
             return (fit.x, then, more), Learned(field.length, scale, fit, evidence)
 
-        (_, _, lost), found = jax.lax.scan(one, (u, scale, lost), None, length=rounds)
-        return jax.tree.map(lambda a: a[-1], found), lost
+        (_, _, lost_freedom), found = jax.lax.scan(one, (u, scale, lost_freedom), None, length=rounds)
+        return jax.tree.map(lambda a: a[-1], found), lost_freedom
 
-    def _hyper(self, fit: SearchResult, scale: Array, lost: Array) -> tuple[Array, Array, Scalar]:
+    def _hyper(self, fit: SearchResult, scale: Array, lost_freedom: Array) -> tuple[Array, Array, Scalar]:
         """The next scale of the field, the degrees of freedom that G and σ lose to it, and the evidence (Laplace)."""
-        (M, K), (_, Q, variance) = self.points.shape, self.parts(self.natural(fit.x))
-        root = jnp.linalg.cholesky(fit.at.curvature[: M * K, : M * K])
-        inverse = jax.scipy.linalg.solve_triangular(root, jnp.eye(M * K), lower=True)
+        (M, K), (_, Q, variance) = self.points.shape, self.parts(self.variance_params(fit.x))
+        chol = jnp.linalg.cholesky(fit.at.curvature[: M * K, : M * K])
+        inverse = jax.scipy.linalg.solve_triangular(chol, jnp.eye(M * K), lower=True)
         left = jnp.sum(inverse**2, axis=0).reshape(K, M) / scale[:, None] ** 2
         used = jnp.maximum(jnp.sum(1 - left, axis=1), 1e-3)
         then = jnp.clip(jnp.linalg.norm(fit.x[: M * K].reshape(K, M), axis=1) / jnp.sqrt(used), *_SCALES)
@@ -177,9 +179,9 @@ class Problem(eqx.Module):
         of_G = used * share
         if self.model.diffusion == "scalar":
             of_G = jnp.sum(of_G, keepdims=True)
-        # The determinant itself takes the place of what `lost` stood for during the search.
-        stood = jnp.sum(lost * jnp.log(jnp.abs(fit.x[M * K :]) + 1e-30))
-        evidence = -fit.at.value - stood - jnp.sum(jnp.log(jnp.diagonal(root))) - M * jnp.sum(jnp.log(scale))
+        # The determinant itself takes the place of what `lost_freedom` stood for during the search.
+        stood = jnp.sum(lost_freedom * jnp.log(jnp.abs(fit.x[M * K :]) + 1e-30))
+        evidence = -fit.at.value - stood - jnp.sum(jnp.log(jnp.diagonal(chol))) - M * jnp.sum(jnp.log(scale))
         return then, self._placed(of_G, used * (1 - share)), evidence
 
 
@@ -197,9 +199,9 @@ def _filter(field: Field, weights, G, variance, data: Observations, noise) -> Fi
 
         def window(_, carry):
             (mean, covariance), transition = carry
-            root = small_cholesky(covariance)
-            end = simulate_window(field, weights, mean, root, G, h, noise)
-            along = jax.scipy.linalg.solve_triangular(root.T, end.cross.T, lower=False).T
+            chol = small_cholesky(covariance)
+            end = simulate_window(field, weights, mean, chol, G, h, noise)
+            along = jax.scipy.linalg.solve_triangular(chol.T, end.cross.T, lower=False).T
             return Gaussian(end.mean, end.covariance), along @ transition
 
         # Begun as functions of the belief and of G, as they go on: the loops are then traced once.

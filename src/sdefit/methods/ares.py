@@ -122,8 +122,8 @@ class AReS(Staged):
         if self.resample:
             guess = random_guess(model, pool, given.samples, given.speed, drift, start, start_key)
             return MatchingProblem(found, given, guess)
-        few = _Batches.of(given.samples, self.batch).batch(jnp.array(0))
-        guess = guess_by_means(model, pool, few, given.speed, drift, start, self.starts, start_key)
+        first_batch = _Batches.of(given.samples, self.batch).batch(jnp.array(0))
+        guess = guess_by_means(model, pool, first_batch, given.speed, drift, start, self.starts, start_key)
         return MatchingProblem(found, given.without_draws(), guess)
 
     def match(self, model: SDE, pool: Pool, start: Theta, key: Key, found: MatchingProblem) -> MatchingResult:
@@ -147,10 +147,10 @@ class AReS(Staged):
     def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
         return self._common.smooth(model, pool, estimate)
 
-    def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:
+    def refit(self, model: SDE, pool: Pool, init: Estimate, key: Key) -> Estimate:
         if not self.refinements:
-            return dataclasses.replace(self, starts=1).estimate(model, pool, near.theta, key)
-        return self._common.refit(model, pool, near)
+            return dataclasses.replace(self, starts=1).estimate(model, pool, init.theta, key)
+        return self._common.refit(model, pool, init)
 
     def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information:
         return self._common.information(model, estimate)

@@ -66,8 +66,8 @@ class Auto(Staged):
     def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
         return self._finish().smooth(model, pool, estimate)
 
-    def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:
-        return self._finish().refit(model, pool, near, key)
+    def refit(self, model: SDE, pool: Pool, init: Estimate, key: Key) -> Estimate:
+        return self._finish().refit(model, pool, init, key)
 
     def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information:
         return self._finish().information(model, pool, estimate)

@@ -94,8 +94,8 @@ class ESGF(Staged):
 
     def _climb(self, model: SDE, pool: Pool, start: Theta, key: Key, found: dict[str, Any]) -> dict[str, Any]:
         """The searches, with steps short enough that halving them changes little."""
-        where = Parameterisation(model, pool, self.noise)
-        last = self._rounds(where, pool, found["begin"], found["more"], found["steps"], found.get("scales"))
+        parameterisation = Parameterisation(model, pool, self.noise)
+        last = self._rounds(parameterisation, pool, found["begin"], found["more"], found["steps"], found.get("scales"))
         best, values = last.fits.best, last.fits.ends
         hyper = {"coordinates": best.x, "curvature": best.at.curvature, "values": -values}
         hyper |= {"halving": last.halving, "steps": last.steps}
@@ -104,8 +104,8 @@ class ESGF(Staged):
 
     def _tell(self, model: SDE, pool: Pool, start: Theta, key: Key, found: dict[str, Any]) -> Estimate:
         """The estimate at the best point, with its path."""
-        hyper, where = found["hyper"], Parameterisation(model, pool, self.noise)
-        point = where.point(where.natural(hyper["coordinates"]))
+        hyper, parameterisation = found["hyper"], Parameterisation(model, pool, self.noise)
+        point = parameterisation.point(parameterisation.variance_params(hyper["coordinates"]))
         total, done = filter_pool(model, pool, point, hyper["steps"], self.rule)
         smooth = over_series(run_smoother)(done)
         return Estimate(
@@ -127,32 +127,34 @@ class ESGF(Staged):
         smooth = over_series(run_smoother)(done)
         return smooth.mean, _std(smooth)
 
-    def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:
-        """One search from `near`, with the steps between rows that were enough there."""
-        where, scales = Parameterisation(model, pool, self.noise), None
-        begin = where.at(near.theta, near.G, near.noise, near.mean[:, 0])
+    def refit(self, model: SDE, pool: Pool, init: Estimate, key: Key) -> Estimate:
+        """One search from `init`, with the steps between rows that were enough there."""
+        parameterisation, scales = Parameterisation(model, pool, self.noise), None
+        begin = parameterisation.at(init.theta, init.G, init.noise, init.mean[:, 0])
         if self.weak:  # scales are of these data: that they vary is part of how the estimate does
-            P = near.theta.size
-            scales = Increments.of(model, pool).scales_near(begin[:P], where.max_step[:P])
-        steps, none = near.hyper["steps"], jnp.zeros(())
+            P = init.theta.size
+            scales = Increments.of(model, pool).scales_near(begin[:P], parameterisation.max_step[:P])
+        steps, none = init.hyper["steps"], jnp.zeros(())
         # What is left after 1e-4 of log-likelihood is a hundredth of a standard error.
-        search, _ = self._search(where, pool, steps, scales, none, begin[None], 1e-4)
+        search, _ = self._search(parameterisation, pool, steps, scales, none, begin[None], 1e-4)
         found: SearchResult = jax.tree.map(lambda a: a[0], search)
-        point = where.point(where.natural(found.x))
+        point = parameterisation.point(parameterisation.variance_params(found.x))
         return dataclasses.replace(
-            near,
+            init,
             theta=point.theta,
             G=root(point.Q),
             noise=jnp.sqrt(point.variance),
             objective=-found.at.value,
             code=jnp.where(found.converged, Code.OK, Code.NOT_CONVERGED),
-            hyper=near.hyper | {"coordinates": found.x},
+            hyper=init.hyper | {"coordinates": found.x},
         )
 
     def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information:
         """From the curvature of the log-likelihood at the estimate; see `observed_information`."""
-        where = Parameterisation(model, pool, self.noise)
-        return observed_information(where, pool, estimate.hyper["coordinates"], estimate.hyper["steps"], self.rule)
+        parameterisation = Parameterisation(model, pool, self.noise)
+        return observed_information(
+            parameterisation, pool, estimate.hyper["coordinates"], estimate.hyper["steps"], self.rule
+        )
 
     def likelihood(self, model: SDE, pool: Pool, estimate: Estimate) -> Likelihood:
         """What the estimate is the maximum of."""
@@ -160,7 +162,7 @@ class ESGF(Staged):
 
     def _rounds(
         self,
-        where: Parameterisation,
+        parameterisation: Parameterisation,
         pool: Pool,
         begin: Float[Array, "starts coordinates"],
         more: Float[Array, "starts coordinates"],
@@ -171,7 +173,7 @@ class ESGF(Staged):
 
         Where that may have missed the optimum, others begin at `more`: the better of both stand.
         """
-        ladder = jnp.array(_LADDER if where.model.diffusion == "none" else _LADDER[-1:])
+        ladder = jnp.array(_LADDER if parameterisation.model.diffusion == "none" else _LADDER[-1:])
 
         def again(last: _Round):
             rough = (last.count < ladder.size + _ROUNDS) & (jnp.abs(last.halving) > _HALVING)
@@ -179,16 +181,16 @@ class ESGF(Staged):
 
         def advance(last: _Round) -> _Round:
             steps = jnp.where((last.count < ladder.size) | last.doubted, 1, 2) * last.steps
-            loose = ladder[jnp.minimum(last.count, ladder.size - 1)]
+            artificial_diffusion = ladder[jnp.minimum(last.count, ladder.size - 1)]
             begin = jnp.where(last.doubted, more, last.fits.x)
-            fits, scales = self._search(where, pool, steps, last.scales, loose, begin)
+            fits, scales = self._search(parameterisation, pool, steps, last.scales, artificial_diffusion, begin)
             worse = last.doubted & ~(jnp.min(fits.ends) < jnp.min(last.fits.ends))
             fits, scales = jax.tree.map(lambda a, b: jnp.where(worse, a, b), (last.fits, last.scales), (fits, scales))
-            doubted = (last.count + 1 == ladder.size) & self._doubtful(where, fits)
+            doubted = (last.count + 1 == ladder.size) & self._doubtful(parameterisation, fits)
             new = _Round(last.count + ~last.doubted, steps, fits, last.halving, scales, doubted)
-            point = where.point(where.natural(fits.best.x), loose)
+            point = parameterisation.point(parameterisation.variance_params(fits.best.x), artificial_diffusion)
             total = jax.lax.map(
-                lambda n: filter_pool(where.model, pool, point, n * steps, self.rule)[0], jnp.array([1, 2])
+                lambda n: filter_pool(parameterisation.model, pool, point, n * steps, self.rule)[0], jnp.array([1, 2])
             )
             return eqx.tree_at(lambda r: r.halving, new, total[1] - total[0])
 
@@ -196,49 +198,53 @@ class ESGF(Staged):
         first = _Round(jnp.array(0), steps, not_started(begin, self.iterations), jnp.zeros(()), scales, unsure)
         return jax.lax.while_loop(again, advance, first)
 
-    def _doubtful(self, where: Parameterisation, fits: SearchResult) -> Bool[Array, ""]:
+    def _doubtful(self, parameterisation: Parameterisation, fits: SearchResult) -> Bool[Array, ""]:
         """Whether there may be a better optimum: searches end apart, the best at a bound of θ, or the data are few."""
-        P, count = len(where.model.free), jnp.sum(where.pool.observed)
+        P, count = len(parameterisation.model.free), jnp.sum(parameterisation.pool.observed)
         best, apart = fits.best.x[:P], jnp.max(fits.ends) - jnp.min(fits.ends)
-        edge = (where.bounds.one_sided & (best < _EDGE)) | (where.bounds.two_sided & (jnp.abs(best) > -_EDGE))
+        edge = (parameterisation.bounds.one_sided & (best < _EDGE)) | (
+            parameterisation.bounds.two_sided & (jnp.abs(best) > -_EDGE)
+        )
         return jnp.any(edge) | ~(apart < _AGREE) | (count < _FEW * fits.x.shape[1])
 
-    def prior(self, where: Parameterisation, scales: Theta | None) -> Callable[[Array], ValueGradHessian]:
+    def prior(self, parameterisation: Parameterisation, scales: Theta | None) -> Callable[[Array], ValueGradHessian]:
         """−log of the priors at coordinates u; without scales of the parameters there is none of ours on θ."""
-        return weak_priors(where, scales) if self.weak else lambda u: where.prior(u, self.boundary)
+        return (
+            weak_priors(parameterisation, scales) if self.weak else lambda u: parameterisation.prior(u, self.boundary)
+        )
 
     def _search(
         self,
-        where: Parameterisation,
+        parameterisation: Parameterisation,
         pool: Pool,
         steps: Array,
         scales: Theta | None,
-        loose: Scalar,
+        artificial_diffusion: Scalar,
         begin: Array,
         tolerance: float = 1e-6,
     ) -> tuple[SearchResult, Theta | None]:
         """The highest likelihood near each row of `begin`, and the scales of θ's prior: wider where θ was told."""
 
         def climb(begin: Array, scales: Theta | None) -> SearchResult:
-            prior = self.prior(where, scales)
+            prior = self.prior(parameterisation, scales)
 
             def fn(u) -> ValueGradHessian:
-                return Likelihood(where, pool, steps, self.rule)(u, loose) + prior(u)
+                return Likelihood(parameterisation, pool, steps, self.rule)(u, artificial_diffusion) + prior(u)
 
             return levenberg_marquardt(
-                fn, begin, max_step=where.max_step, iterations=self.iterations, tolerance=tolerance
+                fn, begin, max_step=parameterisation.max_step, iterations=self.iterations, tolerance=tolerance
             )
 
-        if scales is None or not where.model.free:
+        if scales is None or not parameterisation.model.free:
             return climb(begin, scales), scales
 
         def again(last: _Widened) -> _Widened:
             fits = climb(last.fits.x, last.scales)
             best = fits.best
             P = last.scales.size
-            theta, slope = jax.jvp(where.bounds.constrain, (best.x[:P],), (jnp.ones(P),))
+            theta, slope = jax.jvp(parameterisation.bounds.constrain, (best.x[:P],), (jnp.ones(P),))
             std = jnp.abs(slope) * standard_errors(best.at.curvature)[:P]
-            wider = widened_scales(theta, std, where.model.bounds, last.scales)
+            wider = widened_scales(theta, std, parameterisation.model.bounds, last.scales)
             grew = jnp.any(wider > 1.1 * last.scales)
             return _Widened(last.count + 1, fits, jnp.where(grew, wider, last.scales), grew)
 
@@ -267,37 +273,40 @@ class _Widened(eqx.Module):
     grew: Bool[Array, ""]
 
 
-def observed_information(where: Parameterisation, pool: Pool, u: Array, steps: Array, rule: str) -> Information:
+def observed_information(
+    parameterisation: Parameterisation, pool: Pool, u: Array, steps: Array, rule: str
+) -> Information:
     """The inverse of the observed information at coordinates u.
 
     The second derivative in (θ, G Gᵀ, σ²) is taken as differences of the exact gradient over a
     thousandth of a standard error. Where it is not positive (the likelihood is not concave there),
     the expected information stands in for it.
     """
-    natural = where.natural(u)
+    variance_params = parameterisation.variance_params(u)
 
     def at(z) -> ValueGradHessian:
         return negative_log_likelihood(
-            lambda z: filter_pool(where.model, pool, where.point(z), steps, rule)[1].innovations, z
+            lambda z: filter_pool(parameterisation.model, pool, parameterisation.point(z), steps, rule)[1].innovations,
+            z,
         )
 
     def around(_, before):
         """Slopes about u at moves of a thousandth of a standard error, once the curvature there is known."""
         size, *_ = before
         moves = jnp.concatenate([jnp.diag(size), -jnp.diag(size), jnp.zeros((1, size.size))])
-        there = jax.vmap(lambda move: at(natural + move))(moves)
+        there = jax.vmap(lambda move: at(variance_params + move))(moves)
         expected = there.curvature[-1]
         return 1e-3 / jnp.sqrt(jnp.maximum(jnp.diagonal(expected), 1e-300)), size, there.gradient, expected
 
     # Two rounds of one loop, so that the filter is traced once: the first does not move.
-    n = natural.size
+    n = variance_params.size
     begin = jnp.zeros(n), jnp.zeros(n), jnp.zeros((2 * n + 1, n)), jnp.zeros((n, n))
     _, size, slopes, expected = jax.lax.fori_loop(0, 2, around, begin)
     up, down, here = slopes[:n], slopes[n:-1], slopes[-1]
     # A variance near zero cannot be lowered: there the difference is taken on one side.
     rows = jnp.where(jnp.isfinite(down), (up - down) / 2, up - here[None, :]) / size[:, None]
     covariance = _inverse(0.5 * (rows + rows.T), expected, size)
-    slope = jax.jacfwd(where.quantities)(natural)
+    slope = jax.jacfwd(parameterisation.quantities)(variance_params)
     return Information(slope @ covariance @ slope.T)
 
 

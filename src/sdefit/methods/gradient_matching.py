@@ -126,14 +126,14 @@ class GradientMatching(eqx.Module):
         begin = self.process.path(model, pool, u, problem.rows).x
         return problem.follow_path(estimate.theta, begin, estimate.G, estimate.noise, self.refinements)
 
-    def refit(self, model: SDE, pool: Pool, near: Estimate) -> Estimate:
-        """The refinement alone, along the path that the latent process of `near` takes."""
-        u, evidence = near.hyper["latent"], self.process.evidence(model, pool)
+    def refit(self, model: SDE, pool: Pool, init: Estimate) -> Estimate:
+        """The refinement alone, along the path that the latent process of `init` takes."""
+        u, evidence = init.hyper["latent"], self.process.evidence(model, pool)
         path = self.process.path(model, pool, u, with_midpoints(pool)).x
-        best = refine(model, pool, evidence, u, path, near.theta, near.hyper["natural"], self.refinements)
+        best = refine(model, pool, evidence, u, path, init.theta, init.hyper["natural"], self.refinements)
         code = jnp.where(best.converged, Code.OK, Code.NOT_CONVERGED)
-        found = dataclasses.replace(near, theta=best.theta, G=best.G, noise=best.noise, mean=best.mean, std=best.std)
-        state = near.hyper | {"covariance": best.covariance, "scales": best.scales}
+        found = dataclasses.replace(init, theta=best.theta, G=best.G, noise=best.noise, mean=best.mean, std=best.std)
+        state = init.hyper | {"covariance": best.covariance, "scales": best.scales}
         return dataclasses.replace(found, code=code, hyper=state)
 
     def information(self, model: SDE, estimate: Estimate) -> Information:

@@ -116,10 +116,10 @@ class MaRS(Staged):
     def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
         return self._common.smooth(model, pool, estimate)
 
-    def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:
+    def refit(self, model: SDE, pool: Pool, init: Estimate, key: Key) -> Estimate:
         if not self.refinements:
-            return dataclasses.replace(self, starts=1).estimate(model, pool, near.theta, key)
-        return self._common.refit(model, pool, near)
+            return dataclasses.replace(self, starts=1).estimate(model, pool, init.theta, key)
+        return self._common.refit(model, pool, init)
 
     def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information:
         return self._common.information(model, estimate)

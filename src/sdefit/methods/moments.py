@@ -156,13 +156,13 @@ def _bridge(pool: Pool, G: Float[Array, "state state"], noise: Float[Array, "sta
 
 def _bridge_one(times, values, observed, rate, noise):
     index = jnp.arange(times.size)
-    before = jax.lax.cummax(jnp.where(observed, index, -1))
-    after = jax.lax.cummin(jnp.where(observed, index, times.size), reverse=True)
-    first, last = before < 0, after >= times.size
-    left, right = jnp.where(first, after, before), jnp.where(last, before, after)
-    back, ahead = jnp.abs(times - times[left]), jnp.abs(times[right] - times)
-    between = (back + ahead > 0) & ~first & ~last
-    share = jnp.where(between, back / jnp.where(between, back + ahead, 1.0), 0.0)
-    mean = values[left] + share * (values[right] - values[left])
-    walk = jnp.where(between, (1 - share) * back, jnp.where(first | last, back, 0.0))
-    return mean, noise * ((1 - share) ** 2 + share**2) + rate * walk
+    preceding = jax.lax.cummax(jnp.where(observed, index, -1))
+    following = jax.lax.cummin(jnp.where(observed, index, times.size), reverse=True)
+    first, last = preceding < 0, following >= times.size
+    left, right = jnp.where(first, following, preceding), jnp.where(last, preceding, following)
+    back, onwards = jnp.abs(times - times[left]), jnp.abs(times[right] - times)
+    between = (back + onwards > 0) & ~first & ~last
+    fraction = jnp.where(between, back / jnp.where(between, back + onwards, 1.0), 0.0)
+    mean = values[left] + fraction * (values[right] - values[left])
+    walk = jnp.where(between, (1 - fraction) * back, jnp.where(first | last, back, 0.0))
+    return mean, noise * ((1 - fraction) ** 2 + fraction**2) + rate * walk

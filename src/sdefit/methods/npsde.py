@@ -23,7 +23,7 @@ from sdefit.result import Code, Estimate
 from sdefit.ssm.filter import run_smoother
 from sdefit.ssm.kalman import Gaussian
 
-_TOLD = 1e-10  # share of the largest information below which a direction of the field was not told
+_KNOWN = 1e-10  # share of the largest information below which a direction of the field was not told
 _SAME = 1e-8  # how nearly a field must equal f(x, θ) along the path, as a share of the features' size
 
 
@@ -86,7 +86,7 @@ class NPSDE(Method):
         problem = self._problem(model, pool, noise_key)
         found = problem.learn(self.lengths, self.rounds, self.iterations)
         field = field_on(problem.points, found.length)
-        v, Q, variance = problem.parts(problem.natural(found.fit.x))
+        v, Q, variance = problem.parts(problem.variance_params(found.fit.x))
         path = _smoothed(problem, field, v, Q, variance)
         theta = self._project(model, pool, field, found, path[0], start, start_key)
         hyper = {
@@ -117,9 +117,9 @@ class NPSDE(Method):
             rows = jnp.zeros((x.shape[0], *v.shape[::-1])).at[:, k].set(phi).reshape(x.shape[0], -1)
             return jnp.sum(jax.scipy.linalg.solve_triangular(factor, rows.T, lower=True) ** 2, axis=0)
 
-        told = jnp.stack([spread(k) for k in range(v.shape[1])], axis=1)
+        known = jnp.stack([spread(k) for k in range(v.shape[1])], axis=1)
         beyond = jnp.maximum(1 - jnp.sum(phi**2, axis=1), 0.0)[:, None] * hyper["scale"][None, :] ** 2
-        return phi @ v, jnp.sqrt(told + beyond)
+        return phi @ v, jnp.sqrt(known + beyond)
 
     def _problem(self, model: SDE, pool: Pool, key: Key) -> Problem:
         K = len(model.states)
@@ -141,14 +141,14 @@ class NPSDE(Method):
         drift, seen = drift_on_path(model, pool, pool.times), jnp.any(pool.observed, axis=-1)
         v = found.fit.x[: field.points.size]
         precision = jnp.repeat(found.scale**-2, field.points.shape[0])
-        told, turn = jnp.linalg.eigh(found.fit.at.curvature[: v.size, : v.size] - jnp.diag(precision))
-        some = told > _TOLD * told[-1]
-        size = jnp.sqrt(jnp.where(some, told, 1.0))
+        known, basis = jnp.linalg.eigh(found.fit.at.curvature[: v.size, : v.size] - jnp.diag(precision))
+        some = known > _KNOWN * known[-1]
+        size = jnp.sqrt(jnp.where(some, known, 1.0))
         equal = _field_along(field, path, seen)
 
         def residual(u):
             w = equal(drift(path, bounds.constrain(u))).T.ravel()
-            return jnp.where(some, size * (turn.T @ (w - v)) - (turn.T @ (precision * v)) / size, 0.0)
+            return jnp.where(some, size * (basis.T @ (w - v)) - (basis.T @ (precision * v)) / size, 0.0)
 
         learned = field.features(path.reshape(-1, path.shape[-1])) @ v.reshape(field.points.shape[::-1]).T
         speed = rms(jnp.where(seen[..., None], learned.reshape(path.shape), 0.0))
@@ -176,10 +176,10 @@ def _field_along(field: Field, path: Float[Array, "series times state"], seen: A
     """A function that gives v of the smallest field that equals given drifts along the path."""
     phi = jnp.where(seen.reshape(-1, 1), field.features(path.reshape(-1, path.shape[-1])), 0.0)
     gram = phi.T @ phi
-    root = jnp.linalg.cholesky(gram + _SAME * jnp.trace(gram) * jnp.eye(gram.shape[0]))
+    chol = jnp.linalg.cholesky(gram + _SAME * jnp.trace(gram) * jnp.eye(gram.shape[0]))
 
     def equal(drifts):
         rows = jnp.where(seen[..., None], drifts, 0.0).reshape(-1, path.shape[-1])
-        return jax.scipy.linalg.cho_solve((root, True), phi.T @ rows)
+        return jax.scipy.linalg.cho_solve((chol, True), phi.T @ rows)
 
     return equal

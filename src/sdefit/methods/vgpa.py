@@ -84,25 +84,25 @@ class VGPA(Method):
             raise ModelError(f"VGPA: known_diffusion must be {size} by {size}, one row per state, not {rows} by {rows}")
 
     def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
-        where, increments = Parameterisation(model, pool, self.noise), Increments.of(model, pool)
-        starts = guess_by_increments(where, increments, start, self.starts, key)
+        parameterisation, increments = Parameterisation(model, pool, self.noise), Increments.of(model, pool)
+        starts = guess_by_increments(parameterisation, increments, start, self.starts, key)
         scales = starts.scales if self.weak else None
-        return self._estimate(where, pool, starts.begin, scales)
+        return self._estimate(parameterisation, pool, starts.begin, scales)
 
-    def refit(self, model: SDE, pool: Pool, near: Estimate, key: Key) -> Estimate:
-        """One search from `near`."""
-        where, P = Parameterisation(model, pool, self.noise), near.theta.size
-        begin = where.at(near.theta, near.G, near.noise, near.mean[:, 0])
-        scales = Increments.of(model, pool).scales_near(begin[:P], where.max_step[:P]) if self.weak else None
-        return self._estimate(where, pool, begin[None], scales)
+    def refit(self, model: SDE, pool: Pool, init: Estimate, key: Key) -> Estimate:
+        """One search from `init`."""
+        parameterisation, P = Parameterisation(model, pool, self.noise), init.theta.size
+        begin = parameterisation.at(init.theta, init.G, init.noise, init.mean[:, 0])
+        scales = Increments.of(model, pool).scales_near(begin[:P], parameterisation.max_step[:P]) if self.weak else None
+        return self._estimate(parameterisation, pool, begin[None], scales)
 
     def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information:
         """From the expected curvature of the bound at the estimate; 0 for a G that is known."""
-        where = Parameterisation(model, pool, self.noise)
-        natural = where.natural(estimate.hyper["coordinates"])
+        parameterisation = Parameterisation(model, pool, self.noise)
+        variance_params = parameterisation.variance_params(estimate.hyper["coordinates"])
         bound = _Bound(model, pool, self.substeps, self.sweeps)
-        covariance = _inverse(bound.curved(lambda z: self._point(where, z), natural).curvature)
-        slope = jax.jacfwd(where.quantities)(natural)
+        covariance = _inverse(bound.curved(lambda z: self._point(parameterisation, z), variance_params).curvature)
+        slope = jax.jacfwd(parameterisation.quantities)(variance_params)
         return Information(slope @ covariance @ slope.T)
 
     def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
@@ -111,16 +111,20 @@ class VGPA(Method):
         return self._rows(_Bound(model, pool, self.substeps, self.sweeps).posterior(point).path.nodes)
 
     def _estimate(
-        self, where: Parameterisation, pool: Pool, begin: Float[Array, "starts coordinates"], scales: Theta | None
+        self,
+        parameterisation: Parameterisation,
+        pool: Pool,
+        begin: Float[Array, "starts coordinates"],
+        scales: Theta | None,
     ) -> Estimate:
-        bound = _Bound(where.model, pool, self.substeps, self.sweeps)
-        fits = self._search(where, bound, begin, scales)
+        bound = _Bound(parameterisation.model, pool, self.substeps, self.sweeps)
+        fits = self._search(parameterisation, bound, begin, scales)
         fit, values = fits.best, fits.ends
-        point = self._point(where, where.natural(fit.x))
+        point = self._point(parameterisation, parameterisation.variance_params(fit.x))
         found = bound.posterior(point)
         mean, std = self._rows(found.path.nodes)
         done = fit.converged & jnp.all(found.settled)
-        told = {"coordinates": fit.x, "values": -values, "sweeps": found.sweeps}
+        state = {"coordinates": fit.x, "values": -values, "sweeps": found.sweeps}
         return Estimate(
             theta=point.theta,
             G=root(point.Q),
@@ -129,31 +133,39 @@ class VGPA(Method):
             std=std,
             objective=jnp.sum(found.bound),
             code=jnp.where(done, Code.OK, Code.NOT_CONVERGED),
-            hyper=told if scales is None else told | {"scales": scales},
+            hyper=state if scales is None else state | {"scales": scales},
             trace={"bound": jnp.sum(found.bounds, axis=0), "search": -fit.values},
         )
 
     def _search(
-        self, where: Parameterisation, bound: "_Bound", begin: Float[Array, "starts coordinates"], scales: Theta | None
+        self,
+        parameterisation: Parameterisation,
+        bound: "_Bound",
+        begin: Float[Array, "starts coordinates"],
+        scales: Theta | None,
     ) -> SearchResult:
         """The highest bound near each row of `begin`."""
-        prior = weak_priors(where, scales) if self.weak else lambda u: where.prior(u, self.boundary)
+        prior = (
+            weak_priors(parameterisation, scales) if self.weak else lambda u: parameterisation.prior(u, self.boundary)
+        )
         known = self.known_diffusion is not None
-        estimated = jnp.array(~np.repeat([False, known, known, False, False], where.sizes))
+        estimated = jnp.array(~np.repeat([False, known, known, False, False], parameterisation.sizes))
 
         def fn(u) -> ValueGradHessian:
-            given = bound.curved(lambda z: self._point(where, z), where.natural(u)).reparameterise(where.natural, u)
+            given = bound.curved(
+                lambda z: self._point(parameterisation, z), parameterisation.variance_params(u)
+            ).reparameterise(parameterisation.variance_params, u)
             at = given + prior(u)
             both = estimated[:, None] & estimated[None, :]
             return ValueGradHessian(
                 at.value, jnp.where(estimated, at.gradient, 0.0), jnp.where(both, at.curvature, 0.0)
             )
 
-        return levenberg_marquardt(fn, begin, max_step=where.max_step, iterations=self.iterations)
+        return levenberg_marquardt(fn, begin, max_step=parameterisation.max_step, iterations=self.iterations)
 
-    def _point(self, where: Parameterisation, natural: Float[Array, "natural"]) -> Point:
+    def _point(self, parameterisation: Parameterisation, variance_params: Float[Array, "natural"]) -> Point:
         """The parts of natural coordinates, with the known G in its place."""
-        point, pool = where.point(natural), where.pool
+        point, pool = parameterisation.point(variance_params), parameterisation.pool
         if self.known_diffusion is None:
             return point
         given = jnp.asarray(self.known_diffusion)
@@ -185,9 +197,9 @@ class _Bound:
 
         return over_series(one)(self._series())
 
-    def curved(self, point_of, natural: Float[Array, "natural"]) -> ValueGradHessian:
+    def curved(self, point_of, variance_params: Float[Array, "natural"]) -> ValueGradHessian:
         """Minus the bound at the best q, with its exact gradient and an expected curvature."""
-        found = jax.lax.stop_gradient(self.posterior(point_of(natural)).path)
+        found = jax.lax.stop_gradient(self.posterior(point_of(variance_params)).path)
 
         def both(z):
             point = point_of(z)
@@ -200,7 +212,7 @@ class _Bound:
             parts = -jnp.sum(value), new.error.ravel(), new.variance.ravel()
             return parts, parts
 
-        (gradient, de, ds), (value, _, s) = jax.jacfwd(both, has_aux=True)(natural)
+        (gradient, de, ds), (value, _, s) = jax.jacfwd(both, has_aux=True)(variance_params)
         ds = ds / s[:, None]
         return ValueGradHessian(value, gradient, de.T @ (de / s[:, None]) + 0.5 * ds.T @ ds)
 

@@ -80,8 +80,8 @@ def minimise(
         values = jnp.where(jnp.arange(iterations) == s.steps, s.value, s.values)
         return eqx.tree_at(lambda s: (s.steps, s.values), s, (s.steps + 1, values))
 
-    def small(s: _Search, share: float):
-        return _predicted(s) < share * (1 + jnp.abs(s.value))
+    def small(s: _Search, factor: float):
+        return _predicted(s) < factor * (1 + jnp.abs(s.value))
 
     def done(s: _Search):
         return small(s, tolerance**2) | (s.quiet >= 2)
@@ -114,13 +114,17 @@ def _direction(inverse_hessian, gradient, max_step):
 
 
 def _accept(s: _Search, x, value, gradient, max_step, tolerance) -> _Search:
-    change, turn = x - s.x, gradient - s.gradient
-    curved = change @ turn
-    use = curved > 1e-10 * jnp.linalg.norm(change) * jnp.linalg.norm(turn)
+    move, gradient_change = x - s.x, gradient - s.gradient
+    curved = move @ gradient_change
+    use = curved > 1e-10 * jnp.linalg.norm(move) * jnp.linalg.norm(gradient_change)
     # Before the first update the inverse Hessian is a guess: give it the curvature just seen.
     first = s.steps == s.refused + 1
-    base = jnp.where(first & use, curved / (turn @ turn + 1e-300) * jnp.eye(x.size, dtype=x.dtype), s.inverse_hessian)
-    inverse_hessian = jnp.where(use, _bfgs(base, change, turn, jnp.where(use, curved, 1.0)), s.inverse_hessian)
+    base = jnp.where(
+        first & use,
+        curved / (gradient_change @ gradient_change + 1e-300) * jnp.eye(x.size, dtype=x.dtype),
+        s.inverse_hessian,
+    )
+    inverse_hessian = jnp.where(use, _bfgs(base, move, gradient_change, jnp.where(use, curved, 1.0)), s.inverse_hessian)
     guess = jnp.minimum(1.0, 1.0 / (jnp.linalg.norm(gradient) + 1e-300)) * jnp.eye(x.size, dtype=x.dtype)
     inverse_hessian = jnp.where(s.steps == 0, guess, inverse_hessian)
     direction = _direction(inverse_hessian, gradient, max_step)
@@ -136,12 +140,12 @@ def _accept(s: _Search, x, value, gradient, max_step, tolerance) -> _Search:
 
 def _refuse(s: _Search, value, slope) -> _Search:
     parabola = -0.5 * slope * s.step / (value - s.value - slope * s.step)
-    share = jnp.where(jnp.isfinite(value), jnp.clip(parabola, 0.1, 0.5), _SHRINK)
-    return eqx.tree_at(lambda s: (s.step, s.refused), s, (s.step * share, s.refused + 1))
+    factor = jnp.where(jnp.isfinite(value), jnp.clip(parabola, 0.1, 0.5), _SHRINK)
+    return eqx.tree_at(lambda s: (s.step, s.refused), s, (s.step * factor, s.refused + 1))
 
 
-def _bfgs(inverse_hessian, change, turn, curved):
-    turned = inverse_hessian @ turn
-    across = change[:, None] * turned[None, :]
-    own = (1 + turn @ turned / curved) * change[:, None] * change[None, :]
+def _bfgs(inverse_hessian, move, gradient_change, curved):
+    mapped_change = inverse_hessian @ gradient_change
+    across = move[:, None] * mapped_change[None, :]
+    own = (1 + gradient_change @ mapped_change / curved) * move[:, None] * move[None, :]
     return inverse_hessian + (own - across - across.T) / curved

@@ -173,12 +173,12 @@ def _choose(good, then, otherwise):
 
 def _newton_step(at: ValueGradHessian, damping, max_step):
     size = jnp.abs(diagonal(at.curvature))
-    root = jnp.sqrt(jnp.where(size > 0, size, 1.0))
+    size_root = jnp.sqrt(jnp.where(size > 0, size, 1.0))
     # Scaled to a unit diagonal: the units of the coordinates do not matter. A direction of negative
     # curvature is taken for one of positive: down the slope, as far as the curvature makes sensible.
     # The call of LAPACK also keeps this loop in pieces: as one, with the filter in it, it compiles three times as long.
-    values, vectors = jnp.linalg.eigh(at.curvature / (root[:, None] * root[None, :]))
-    move = -(vectors @ ((vectors.T @ (at.gradient / root)) / (jnp.abs(values) + damping))) / root
+    values, vectors = jnp.linalg.eigh(at.curvature / (size_root[:, None] * size_root[None, :]))
+    move = -(vectors @ ((vectors.T @ (at.gradient / size_root)) / (jnp.abs(values) + damping))) / size_root
     return move * jnp.minimum(1.0, 1.0 / jnp.max(jnp.abs(move) / max_step + 1e-300))
 
 
@@ -188,10 +188,10 @@ def _rank_one_correction(before: ValueGradHessian, after: ValueGradHessian, move
     Where few observations tell about a variance, the expected curvature can be several times the true
     one, and without this each step would go the same fraction of the way.
     """
-    turn, expected = after.gradient - before.gradient, after.curvature @ move
-    rest = turn - expected
+    gradient_change, expected = after.gradient - before.gradient, after.curvature @ move
+    rest = gradient_change - expected
     weight = rest @ move
-    sound = (weight < 0) & (turn @ move > 0.05 * (expected @ move))
+    sound = (weight < 0) & (gradient_change @ move > 0.05 * (expected @ move))
     return jnp.where(sound, rest[:, None] * rest[None, :] / jnp.where(sound, weight, 1.0), 0.0)
 
 

@@ -129,11 +129,11 @@ def every_cell(run: Run, system: str, found: Sequence[Score]) -> Table:
 def _about(run: Run, system: str, found: Sequence[Score]) -> str:
     source = next(iter(run.problems[system].facts["limits"].values()), None)
     mle = f"MLE: {source['source']}, {source['count']} realizations." if source else "No MLE is known here."
-    lost = {run.title(one.method): one.lost for one in found if one.lost}
+    missing = {run.title(one.method): one.missing for one in found if one.missing}
     counts = sorted({one.fits for one in found})
     fits = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     words = [f"Over {fits} fits of each method.", mle]
-    return " ".join([*words, *(f"{name} gave no numbers in {n} fits." for name, n in lost.items())])
+    return " ".join([*words, *(f"{name} gave no numbers in {n} fits." for name, n in missing.items())])
 
 
 def _gap(one: Score) -> Cell:

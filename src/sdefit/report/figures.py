@@ -128,8 +128,8 @@ def _derivative_chart(
     for source, colour, label in (("data", "blue", "from the data"), (f"model_{stage}", "vermilion", "from the model")):
         band = part[f"{source}_lower"][line], part[f"{source}_upper"][line]
         marks.append(Band(t, *band, colour, opacity=0.2))
-        few = [name for name in part if name.startswith(f"{source}_sample_")]
-        marks += [Line(t, part[name][line], colour, width=0.7, opacity=0.45) for name in few]
+        some = [name for name in part if name.startswith(f"{source}_sample_")]
+        marks += [Line(t, part[name][line], colour, width=0.7, opacity=0.45) for name in some]
         marks.append(Line(t, part[f"{source}_median"][line], colour, label, dash="" if source == "data" else "6 3"))
     alt = f"derivative of {title} {stage} matching, samples from the data and from the model"
     return Chart(f"{title}, {stage} matching", marks, alt, limits=limits, **across)

@@ -211,7 +211,7 @@ def _ellipses(GGt: np.ndarray, truth: np.ndarray | None, i: int, j: int, states:
 
 def _outline(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The points one standard deviation from the centre, by the eigenvectors, as it may be singular."""
-    spread, turn = np.linalg.eigh(covariance)
+    spread, vectors = np.linalg.eigh(covariance)
     angle = np.linspace(0.0, 2 * np.pi, 97)
-    x, y = turn @ (np.sqrt(np.maximum(spread, 0.0))[:, None] * np.array([np.cos(angle), np.sin(angle)]))
+    x, y = vectors @ (np.sqrt(np.maximum(spread, 0.0))[:, None] * np.array([np.cos(angle), np.sin(angle)]))
     return x, y

@@ -28,7 +28,7 @@ class Score:
     truth: float
     fits: int
     failures: int
-    lost: int
+    missing: int
     median: float
     std: float
     bias: float
@@ -82,7 +82,7 @@ def _score(run: Run, system: str, quantity: str, method: str, rows: Sequence[Map
         truth=truth,
         fits=len(rows),
         failures=sum(row["status"] != "ok" for row in rows),
-        lost=len(rows) - len(used),
+        missing=len(rows) - len(used),
         median=median,
         std=std,
         bias=bias,

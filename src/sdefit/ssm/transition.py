@@ -51,22 +51,22 @@ def step(
     """Mean, covariance and transition over [t, t + h], with Q = G Gᵀ; for `any_slope` see `affine`."""
     value, slope = value_and_slope(drift, t, mean)
     bend = dot(slope, value[:, None])[:, 0]
-    near = jnp.minimum(h, _AHEAD / jnp.maximum(_size(slope), 1e-300))
-    half = jnp.eye(mean.size, dtype=mean.dtype) + 0.5 * near * slope
-    halfway = dot(dot(half, covariance), half.T) + 0.5 * near * Q
-    middle = mean + 0.5 * near * (value + 0.25 * near * bend)
-    more_value, more_slope = RULES[rule](drift, t + 0.5 * near, middle, halfway)
+    short_h = jnp.minimum(h, _AHEAD / jnp.maximum(_size(slope), 1e-300))
+    half = jnp.eye(mean.size, dtype=mean.dtype) + 0.5 * short_h * slope
+    halfway = dot(dot(half, covariance), half.T) + 0.5 * short_h * Q
+    middle = mean + 0.5 * short_h * (value + 0.25 * short_h * bend)
+    more_value, more_slope = RULES[rule](drift, t + 0.5 * short_h, middle, halfway)
 
     def at_node(share):
-        s = share * near
+        s = share * short_h
         ahead = mean + s * (value + more_value + 0.5 * s * bend)
         return ahead, *value_and_slope(drift, t + s, ahead)
 
     nodes = jax.vmap(at_node)(jnp.array(_NODES, mean.dtype))
     center, value, slope = (0.5 * (a[0] + a[1]) for a in nodes)
     value, slope = value + more_value, slope + more_slope
-    push = value + dot(slope, (mean - center)[:, None])[:, 0]
-    transition, moved, spread = affine(slope, push, Q, h, any_slope)
+    constant = value + dot(slope, (mean - center)[:, None])[:, 0]
+    transition, moved, spread = affine(slope, constant, Q, h, any_slope)
     return Step(mean + moved, dot(dot(transition, covariance), transition.T) + spread, transition)
 
 

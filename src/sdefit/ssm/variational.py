@@ -34,7 +34,7 @@ _SAME_TIME = 1e-6
 _SMALLEST_STEP = 1e-3  # of the natural gradient: below it, a sweep gains nothing but rounding
 
 
-class Steps(NamedTuple):
+class DiscretisedSDE(NamedTuple):
     """The model over each step of a grid: x' = x + Γ f(t, x) + N(0, S)."""
 
     time: Float[Array, "*steps"]
@@ -92,22 +92,22 @@ def refine(data: Observations, substeps: int) -> Observations:
 
 def steps_of(
     drift: Drift, Q: Float[Array, "state state"], times: Float[Array, "nodes"], path: Float[Array, "nodes state"]
-) -> Steps:
+) -> DiscretisedSDE:
     """The model over each step, with A = ∂f/∂x at the beginning of the step on the given path."""
 
     def one(t, h, x):
         slope = value_and_slope(drift, t, x)[1]
         by_column = jax.vmap(affine, (None, 1, None, None), (None, 1, None))
         _, gain, spread = by_column(slope, jnp.eye(x.size), Q, h)
-        root = _lower_inverse(_cholesky(spread))
-        return Steps(t + 0.5 * h, gain, dot(root.T, root), -2 * jnp.sum(jnp.log(jnp.diagonal(root))))
+        chol = _lower_inverse(_cholesky(spread))
+        return DiscretisedSDE(t + 0.5 * h, gain, dot(chol.T, chol), -2 * jnp.sum(jnp.log(jnp.diagonal(chol))))
 
     return jax.vmap(one)(times[:-1], jnp.maximum(jnp.diff(times), _SAME_TIME), path[:-1])
 
 
 def infer(
     drift: Drift,
-    steps: Steps,
+    steps: DiscretisedSDE,
     noise: Float[Array, "state"],
     first: Gaussian,
     data: Observations,
@@ -162,10 +162,10 @@ def moments(sites: Sites) -> Path:
         inverse, reduced = carry
         linear, diagonal, below = inputs
         weight = dot(below, inverse)
-        root = _lower_inverse(_cholesky(diagonal - dot(weight, below.T)))
+        chol = _lower_inverse(_cholesky(diagonal - dot(weight, below.T)))
         reduced = linear - dot(weight, reduced[:, None])[:, 0]
-        inverse = dot(root.T, root)
-        return (inverse, reduced), (inverse, reduced, jnp.sum(jnp.log(jnp.diagonal(root))))
+        inverse = dot(chol.T, chol)
+        return (inverse, reduced), (inverse, reduced, jnp.sum(jnp.log(jnp.diagonal(chol))))
 
     def backward(carry, inputs):
         mean, covariance = carry
@@ -187,7 +187,7 @@ def moments(sites: Sites) -> Path:
 
 
 def bound_and_innovations(
-    drift: Drift, steps: Steps, noise: Float[Array, "state"], first: Gaussian, data: Observations, path: Path
+    drift: Drift, steps: DiscretisedSDE, noise: Float[Array, "state"], first: Gaussian, data: Observations, path: Path
 ) -> tuple[Scalar, Innovations]:
     """The bound of q, and the innovations of the linear model that q takes the drift for.
 
@@ -196,16 +196,16 @@ def bound_and_innovations(
     """
     early, late = _ends(path)
     moved = jax.vmap(lambda one, belief: _moved(drift, one, belief))(steps, early)
-    each = jax.vmap(_expected_log_density)(steps, moved, early, path.cross, late)
-    bound = jnp.sum(each) + _expected_rest(noise, first, data, path.nodes) + path.entropy
+    per_step = jax.vmap(_expected_log_density)(steps, moved, early, path.cross, late)
+    bound = jnp.sum(per_step) + _expected_rest(noise, first, data, path.nodes) + path.entropy
 
     def node(belief, inputs):
         one, moved, before, value, observed = inputs
         slope = moved.slope
         mean = moved.mean + dot(slope, (belief.mean - before.mean)[:, None])[:, 0]
-        root = _lower_inverse(_cholesky(one.precision))
+        chol = _lower_inverse(_cholesky(one.precision))
         curved = moved.covariance - dot(dot(slope, before.covariance), slope.T)
-        spread = dot(root.T, root) + curved
+        spread = dot(chol.T, chol) + curved
         belief = Gaussian(mean, dot(dot(slope, belief.covariance), slope.T) + spread)
         belief, done = update(belief, value, observed, noise, slope)
         return belief, done.innovations
@@ -215,7 +215,7 @@ def bound_and_innovations(
 
 
 def _bound_and_sites(
-    drift, steps: Steps, noise, first: Gaussian, data: Observations, path: Path
+    drift, steps: DiscretisedSDE, noise, first: Gaussian, data: Observations, path: Path
 ) -> tuple[Scalar, Sites]:
     """The bound of q, and its natural gradient: the natural parameters of log p, averaged over q."""
     early, late = _ends(path)
@@ -224,19 +224,19 @@ def _bound_and_sites(
         return _expected_log_density(one, _moved(drift, one, early), early, cross, late)
 
     value_and_grad = jax.vmap(jax.value_and_grad(expected, argnums=(1, 2, 3)))
-    each, (d_early, d_cross, d_late) = value_and_grad(steps, early, path.cross, late)
-    bound = jnp.sum(each) + _expected_rest(noise, first, data, path.nodes) + path.entropy
+    per_step, (d_early, d_cross, d_late) = value_and_grad(steps, early, path.cross, late)
+    bound = jnp.sum(per_step) + _expected_rest(noise, first, data, path.nodes) + path.entropy
     sites = _pair_sites(d_early, d_cross, d_late, early, late)
     return bound, _add(sites, _data_sites(noise, first, data))
 
 
-def _gauss_newton(drift, steps: Steps, noise, first: Gaussian, data: Observations, begin) -> Sites:
+def _gauss_newton(drift, steps: DiscretisedSDE, noise, first: Gaussian, data: Observations, begin) -> Sites:
     """The sites of the model made linear around a path: always positive, so a safe place to start."""
     spread = jnp.broadcast_to(jnp.diag(noise), (*begin.shape, begin.shape[1]))
     early, late = Gaussian(begin[:-1], spread[:-1]), Gaussian(begin[1:], spread[1:])
     moved = jax.vmap(lambda one, belief: _moved(drift, one, belief))(steps, early)
 
-    def one(step: Steps, moved: _Moved, early: Gaussian, late: Gaussian):
+    def one(step: DiscretisedSDE, moved: _Moved, early: Gaussian, late: Gaussian):
         weighed = dot(moved.slope.T, step.precision)
         error = (late.mean - moved.mean)[:, None]
         d_early = Gaussian(dot(weighed, error)[:, 0], -0.5 * dot(weighed, moved.slope))
@@ -285,19 +285,19 @@ def _ends(path: Path) -> tuple[Gaussian, Gaussian]:
     return early, late
 
 
-def _moved(drift, one: Steps, belief: Gaussian) -> _Moved:
+def _moved(drift, one: DiscretisedSDE, belief: Gaussian) -> _Moved:
     """Moments of g(x) = x + Γ f(x) by quadrature; its mean slope is E[g (x − m)ᵀ] P⁻¹ (Stein)."""
     points, weights = quadrature(belief.mean.size)
-    root = small_cholesky(belief.covariance)
-    x = belief.mean[None, :] + dot(jnp.asarray(points), root.T)
+    chol = small_cholesky(belief.covariance)
+    x = belief.mean[None, :] + dot(jnp.asarray(points), chol.T)
     g = x + jax.vmap(lambda x: dot(one.gain, drift(one.time, x)[:, None])[:, 0])(x)
     mean = jnp.asarray(weights) @ g
     apart = g - mean[None, :]
     weighed = jnp.asarray(weights)[None, :] * apart.T
-    return _Moved(mean, dot(weighed @ jnp.asarray(points), _lower_inverse(root)), weighed @ apart)
+    return _Moved(mean, dot(weighed @ jnp.asarray(points), _lower_inverse(chol)), weighed @ apart)
 
 
-def _expected_log_density(one: Steps, moved: _Moved, early: Gaussian, cross, late: Gaussian) -> Scalar:
+def _expected_log_density(one: DiscretisedSDE, moved: _Moved, early: Gaussian, cross, late: Gaussian) -> Scalar:
     """E_q[log N(x'; g(x), S)] from the moments of x, x' and g(x)."""
     del early  # its moments are in those of g
     error = late.mean - moved.mean

@@ -70,8 +70,8 @@ def replicas(
     """
     keys = jax.random.split(key)
     averaged = type(method).likelihood is not Method.likelihood
-    near = _from_posterior if averaged else _from_first_half
-    which, sources, before = near(model, method, pools, estimates, draws, keys[0], batch)
+    init = _from_posterior if averaged else _from_first_half
+    which, sources, before = init(model, method, pools, estimates, draws, keys[0], batch)
     run = refit(model, method, pools, estimates, which, sources, keys[1], batch)
 
     fits = len(estimates.theta)
@@ -137,8 +137,8 @@ def refit(
     """
 
     def rows(index: np.ndarray) -> tuple[Any, ...]:
-        near = which[index].astype(np.int32)
-        return pools, estimates, near, jax.tree.map(lambda a: a[index], sources), index, key
+        init = which[index].astype(np.int32)
+        return pools, estimates, init, jax.tree.map(lambda a: a[index], sources), index, key
 
     return _driver.PROGRAMS.run_each(_refits, model, method, rows, len(which), batch)
 
@@ -147,12 +147,12 @@ def _refits(
     model: SDE, method: Method, pools: Pool, estimates: Estimate, which: Array, sources: Values, index: Array, key: Key
 ) -> tuple[Values, Int[Array, "draws"]]:
     def one(row, source: Values, i):
-        pool, near = jax.tree.map(lambda a: a[row], (pools, estimates))
+        pool, init = jax.tree.map(lambda a: a[row], (pools, estimates))
         G = source.G * jnp.sqrt(pool.time_scale) / pool.scale[:, None]
-        near = eqx.tree_at(lambda e: (e.theta, e.G, e.noise), near, (source.theta, G, source.noise / pool.scale))
+        init = eqx.tree_at(lambda e: (e.theta, e.G, e.noise), init, (source.theta, G, source.noise / pool.scale))
         data_key, fit_key = jax.random.split(jax.random.fold_in(key, i))
-        again = replica(model, pool, near, data_key)
-        found = method.refit(model, again, in_units_of(again, pool, near), fit_key)
+        again = replica(model, pool, init, data_key)
+        found = method.refit(model, again, in_units_of(again, pool, init), fit_key)
         # What is not asked for (paths, traces) is not computed either.
         return Values(found.theta, again.diffusion_out(found.G), again.spread_out(found.noise)), found.code
 

@@ -64,13 +64,13 @@ class _Target:
     expected: ThetaPrior | None = None  # of θ, where the estimate has a weak prior on it
 
     @property
-    def where(self) -> Parameterisation:
-        return self.likelihood.where
+    def parameterisation(self) -> Parameterisation:
+        return self.likelihood.parameterisation
 
     @property
     def rows(self) -> np.ndarray:
         """The row of each entry of G below the diagonal."""
-        _, scales, below, *_ = self.where.sizes
+        _, scales, below, *_ = self.parameterisation.sizes
         return np.tril_indices(scales, -1)[0][:below]
 
     def coordinates(self, v: Float[Array, "coordinates"]) -> Float[Array, "coordinates"]:
@@ -92,8 +92,8 @@ class _Target:
         v = jnp.concatenate([self._off_edges(theta), jnp.log(size), turns, jnp.log(sigma), first])
         slope = jax.jacfwd(self.coordinates)(v)
         # Never flatter in a noise than its prior is, nor wider in a logarithm than a factor e³.
-        flat = np.repeat([0.0, 0.25, 0.25, 0.1, 0.0], self.where.sizes)
-        logarithm = jnp.isfinite(self.where.max_step) & (jnp.arange(flat.size) < theta.size)
+        flat = np.repeat([0.0, 0.25, 0.25, 0.1, 0.0], self.parameterisation.sizes)
+        logarithm = jnp.isfinite(self.parameterisation.max_step) & (jnp.arange(flat.size) < theta.size)
         flat = jnp.where(logarithm, 0.1, flat)
         return v, inverse_root(slope.T @ curvature @ slope + jnp.diag(flat))
 
@@ -101,7 +101,7 @@ class _Target:
         """θ where the first round is centred: not at a bound, where nothing shows how wide the posterior is."""
         if self.expected is None or not theta.size:
             return theta
-        bounds, width = self.where.bounds, self.expected.width
+        bounds, width = self.parameterisation.bounds, self.expected.width
         lower, upper = jnp.array(bounds.bounds.lower), jnp.array(bounds.bounds.upper)
         near = _LEAST * jnp.where(jnp.isfinite(lower) & jnp.isfinite(upper), upper - lower, width)
         at = jnp.clip(bounds.constrain(theta), lower + near, upper - near)
@@ -109,29 +109,29 @@ class _Target:
 
     def log_density(self, v: Float[Array, "coordinates"]) -> Scalar:
         """Up to a constant; far below all else where the filter fails."""
-        where, likelihood = self.where, self.likelihood
+        parameterisation, likelihood = self.parameterisation, self.likelihood
         u = self.coordinates(v)
-        point = where.point(where.natural(u))
-        total, _ = filter_pool(where.model, likelihood.pool, point, likelihood.steps, likelihood.rule)
-        total = total - where.prior(u, self._levels, self.expected).value + self._stretch(v)
+        point = parameterisation.point(parameterisation.variance_params(u))
+        total, _ = filter_pool(parameterisation.model, likelihood.pool, point, likelihood.steps, likelihood.rule)
+        total = total - parameterisation.prior(u, self._levels, self.expected).value + self._stretch(v)
         return jnp.where(jnp.isfinite(total), total, -1e10)
 
     def parts(self, v: Float[Array, "coordinates"]) -> tuple[Array, Array, Array]:
         """θ, G and σ."""
-        point = self.where.point(self.where.natural(self.coordinates(v)))
+        point = self.parameterisation.point(self.parameterisation.variance_params(self.coordinates(v)))
         return point.theta, root(point.Q), jnp.sqrt(point.variance)
 
     def _stretch(self, v) -> Scalar:
         """log of the volume of θ and of the directions of G's rows that a unit of v takes."""
         theta, scales, turns, *_ = self._split(v)
-        _, slope = jax.jvp(self.where.bounds.constrain, (theta,), (jnp.ones_like(theta),))
+        _, slope = jax.jvp(self.parameterisation.bounds.constrain, (theta,), (jnp.ones_like(theta),))
         growth = jnp.ones_like(scales).at[self.rows].add(jnp.sinh(turns) ** 2)
         entries = 0.5 * jnp.arange(1, scales.size + 1) if turns.size else jnp.zeros(scales.size)
         directions = jnp.sum(jnp.log(jnp.cosh(turns))) - jnp.sum(entries * jnp.log(growth))
         return jnp.sum(jnp.log(jnp.abs(slope))) + directions
 
     def _split(self, u) -> list[Array]:
-        return jnp.split(u, np.cumsum(self.where.sizes)[:-1])
+        return jnp.split(u, np.cumsum(self.parameterisation.sizes)[:-1])
 
     @property
     def _levels(self) -> NoiseLevels:

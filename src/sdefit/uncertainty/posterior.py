@@ -73,7 +73,7 @@ def _nuts(likelihood: Likelihood, center: Theta, draws: int, warmup: int, chains
 
 def _half(likelihood: Likelihood, u: Theta) -> Float[Array, "coordinates coordinates"]:
     """A root of the covariance of the coordinates, as far as curvature tells it."""
-    spreads = np.repeat([0.0, 1.0, 1.0, 1.0, 0.0], likelihood.where.sizes)
+    spreads = np.repeat([0.0, 1.0, 1.0, 1.0, 0.0], likelihood.parameterisation.sizes)
     return inverse_root(likelihood(u).curvature + jnp.diag(spreads / _WIDTH**2))
 
 
@@ -83,7 +83,7 @@ def _potential(likelihood: Likelihood, center: Theta, half) -> Callable[[Theta],
     def both(v):
         u = center + half @ v
         at = likelihood(u)
-        value, slope = jax.value_and_grad(likelihood.where.minus_log_density)(u, _WIDTH)
+        value, slope = jax.value_and_grad(likelihood.parameterisation.minus_log_density)(u, _WIDTH)
         total, gradient = at.value + value, half.T @ (at.gradient + slope)
         sound = jnp.isfinite(total) & jnp.all(jnp.isfinite(gradient))
         return jnp.where(sound, total, 1e10), jnp.where(sound, gradient, 0.0)
@@ -97,5 +97,5 @@ def _potential(likelihood: Likelihood, center: Theta, half) -> Callable[[Theta],
 
 
 def _parts(likelihood: Likelihood, u: Theta) -> tuple[Array, Array, Array]:
-    point = likelihood.where.point(likelihood.where.natural(u))
+    point = likelihood.parameterisation.point(likelihood.parameterisation.variance_params(u))
     return point.theta, root(point.Q), jnp.sqrt(point.variance)

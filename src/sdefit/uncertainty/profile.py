@@ -83,36 +83,40 @@ def _profile(
     model: SDE, method: Method, pool: Pool, theta, G, noise, first, scales, place, shares
 ) -> tuple[Array, Array]:
     """Values of one parameter, and the highest log-likelihood at each, with the method's own weak priors."""
-    where = Parameterisation(model, pool, "each")
-    prior = (method if isinstance(method, ESGF) else ESGF(weak=True)).prior(where, scales)
+    parameterisation = Parameterisation(model, pool, "each")
+    prior = (method if isinstance(method, ESGF) else ESGF(weak=True)).prior(parameterisation, scales)
     steps = 2 * step_counts(model, pool, theta[None])
 
     def fn(u, unit) -> ValueGradHessian:
         """The likelihood where `unit` holds a coordinate: no slope, and a curvature that leaves it where it is."""
 
-        def new(natural):
-            return filter_pool(model, pool, where.point(natural), steps, "cubature")[1].innovations
+        def new(variance_params):
+            return filter_pool(model, pool, parameterisation.point(variance_params), steps, "cubature")[1].innovations
 
-        at = negative_log_likelihood(new, where.natural(u)).reparameterise(where.natural, u) + prior(u)
+        at = negative_log_likelihood(new, parameterisation.variance_params(u)).reparameterise(
+            parameterisation.variance_params, u
+        ) + prior(u)
         other = ~unit[:, None] & ~unit[None, :]
         curvature = jnp.where(other, at.curvature, 0.0) + jnp.diag(jnp.where(unit, 1.0, 0.0))
         return ValueGradHessian(at.value, jnp.where(unit, 0.0, at.gradient), curvature)
 
-    begin = where.at(theta, G, noise, first)
+    begin = parameterisation.at(theta, G, noise, first)
     own = jnp.arange(begin.size) == place
 
     def search(count, before):
         """All searches: in the first round nothing is held, in the second one coordinate, off its best value."""
         tries, _, _ = before
         unit = own & (count > 0)
-        found = jax.vmap(lambda x: levenberg_marquardt(lambda u: fn(u, unit), x[None], max_step=where.max_step))(tries)
+        found = jax.vmap(
+            lambda x: levenberg_marquardt(lambda u: fn(u, unit), x[None], max_step=parameterisation.max_step)
+        )(tries)
         best: ValueGradHessian = jax.tree.map(lambda a: a[0, 0], found.at)
         spread = jnp.sqrt(jnp.maximum(jnp.linalg.pinv(best.curvature)[place, place], 0.0))
-        spread = jnp.where(jnp.isinf(where.max_step[place]), spread, jnp.minimum(spread, _WIDEST))
+        spread = jnp.where(jnp.isinf(parameterisation.max_step[place]), spread, jnp.minimum(spread, _WIDEST))
         ahead = found.x[:, 0] + jnp.where(own[None, :], (spread * shares)[:, None], 0.0)
         return jnp.where(count > 0, tries, ahead), tries, -found.at.value[:, 0]
 
     tries = jnp.broadcast_to(begin[None, :], (shares.size, begin.size))
     # Two rounds of one loop, so that the filter is traced once.
     tries, _, ends = jax.lax.fori_loop(0, 2, search, (tries, tries, jnp.zeros(shares.size)))
-    return jax.vmap(lambda x: where.bounds.constrain(x[: theta.size])[place])(tries), ends
+    return jax.vmap(lambda x: parameterisation.bounds.constrain(x[: theta.size])[place])(tries), ends
