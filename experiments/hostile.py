@@ -69,7 +69,7 @@ def run(system: str, asked: argparse.Namespace) -> pd.DataFrame:
 
 def reached(fit: sf.Fit) -> float:
     """The log-likelihood, weak priors included, at which the best search ended; none where matching took over."""
-    return float(np.max(fit.estimate.hyper["values"])) if fit.method.name == "auto" else -np.inf
+    return float(np.max(fit.estimate.state.values)) if fit.method.name == "auto" else -np.inf
 
 
 def hostile(setup, seed: int) -> dict[str, float]:

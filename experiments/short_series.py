@@ -82,8 +82,8 @@ def run(asked: argparse.Namespace, first: int) -> pd.DataFrame:
     with jax.enable_x64(True):
         pools = jax.tree.map(jnp.asarray, stack([standardise(one) for one in [*series, filler]]))
         pools = jax.tree.map(lambda a: a[:-1], pools)
-        scales = jnp.asarray([one.estimate.hyper.get("scales", np.full(2, np.nan)) for one in fits])
-        coordinates = jnp.asarray([one.estimate.hyper.get("coordinates", np.full(4, np.nan)) for one in fits])
+        scales = jnp.asarray([getattr(one.estimate.state, "scales", np.full(2, np.nan)) for one in fits])
+        coordinates = jnp.asarray([getattr(one.estimate.state, "coordinates", np.full(4, np.nan)) for one in fits])
         keys = jax.random.split(jax.random.fold_in(jax.random.key(asked.seed), first), len(fits))
         own, best, rate = (np.asarray(a) for a in _search(asked.starts)(pools, scales, coordinates, keys))
     for k, (i, one) in enumerate(zip(many, fits, strict=True)):
@@ -115,7 +115,7 @@ def _search(starts: int):
 
 
 def _random(where: Parameterisation, pool: Pool, key):
-    """Parameterisation far and wide: rates from a thousandth to a hundred per spacing, levels and noises likewise."""
+    """Coordinates far and wide: rates from a thousandth to a hundred per spacing, levels and noises likewise."""
     draws = jax.random.uniform(key, (4,))
     rate = 10 ** (5 * draws[0] - 3) / pool.time_scale
     level = pool.center + pool.scale * jax.random.normal(jax.random.fold_in(key, 1), (1,)) * 3

@@ -128,6 +128,5 @@ class Estimate(eqx.Module):
     std: Float[Array, "series times state"]
     objective: Scalar
     code: Int[Array, ""]
-    # Numbers a method needs again after the fit (hyper-parameters), and what plots show of the way there.
-    hyper: dict[str, Array]
-    trace: dict[str, Array]
+    state: eqx.Module  # what the method needs again after the fit: its `State`
+    trace: dict[str, Array]  # what plots show of the way there

@@ -65,7 +65,9 @@ def test_known_drift_gives_the_exact_likelihood_of_G(kernel, states):
     @quick
     def fit(data, rate):
         def loss(v):  # the row of x(0), which is known, is not data
-            return -solver.log_evidence(gp.Hyper(1e-9 * one, one, one, 1e-9 * one, shape.matrix(v, even), rate), data)
+            return -solver.log_evidence(
+                gp.LatentParams(1e-9 * one, one, one, 1e-9 * one, shape.matrix(v, even), rate), data
+            )
 
         return minimise(loss, jnp.zeros(shape.size))
 
@@ -162,27 +164,27 @@ def evidence_of(kernel="matern52", kind="full", states=1, fixed_rate=None):
 def test_coordinates_are_read_in_order(kernel, kind):
     model = evidence_of(kernel, kind, 2)
     levels = NoiseLevels(jnp.log(jnp.asarray([0.2, 0.3])), jnp.log(jnp.asarray([0.05, 0.06])))
-    hyper = model.hyper(model.start(levels, jnp.asarray([4.0, 5.0])))
-    np.testing.assert_allclose(hyper.scale, 1.0)
-    np.testing.assert_allclose(hyper.length, [4.0, 5.0])
-    np.testing.assert_allclose(hyper.noise, [0.05, 0.06])
-    np.testing.assert_allclose(hyper.shape, 1.0)
+    params = model.params(model.start(levels, jnp.asarray([4.0, 5.0])))
+    np.testing.assert_allclose(params.scale, 1.0)
+    np.testing.assert_allclose(params.length, [4.0, 5.0])
+    np.testing.assert_allclose(params.noise, [0.05, 0.06])
+    np.testing.assert_allclose(params.shape, 1.0)
     same = np.sqrt(0.2 * 0.3)
     diagonal = {"none": [0.0, 0.0], "scalar": [same, same]}.get(kind, [0.2, 0.3])
-    np.testing.assert_allclose(hyper.G, np.diag(diagonal), rtol=1e-12)
+    np.testing.assert_allclose(params.G, np.diag(diagonal), rtol=1e-12)
     size = 6 + model.diffusion.size + (2 if kernel == "sigmoid" else 0)
     u = jnp.arange(float(size)) / 10
-    assert model.hyper(u).length[1] == pytest.approx(np.exp(0.3))
-    assert model.hyper(u).noise[0] == pytest.approx(np.exp(0.4))
+    assert model.params(u).length[1] == pytest.approx(np.exp(0.3))
+    assert model.params(u).noise[0] == pytest.approx(np.exp(0.4))
     if kernel == "sigmoid":
-        assert model.hyper(u).shape[-1] == pytest.approx(np.exp(u[-1]))
+        assert model.params(u).shape[-1] == pytest.approx(np.exp(u[-1]))
 
 
 def test_the_rate_is_per_unit_of_time_or_follows_the_lengths():
     levels, length = NoiseLevels(jnp.zeros(2), jnp.zeros(2)), jnp.asarray([4.0, 5.0])
     fixed, free = evidence_of(states=2, fixed_rate=3.0), evidence_of(states=2)
-    assert fixed.hyper(fixed.start(levels, length)).rate == pytest.approx(3.0 * 0.5)
-    short, long = (free.hyper(free.start(levels, c * length)).ou_rate for c in (1.0, 10.0))
+    assert fixed.params(fixed.start(levels, length)).ou_rate == pytest.approx(3.0 * 0.5)
+    short, long = (free.params(free.start(levels, c * length)).ou_rate for c in (1.0, 10.0))
     assert short == pytest.approx(10 * float(long)) and short > 0
 
 
@@ -218,14 +220,14 @@ def test_walls_stand_only_where_data_say_nothing(kind):
 
 def drawn(model, u, seed, series, rows):
     """Series drawn from the model, by the dense covariance."""
-    hyper, rng = model.hyper(u), np.random.default_rng(seed)
+    params, rng = model.params(u), np.random.default_rng(seed)
     dense, K = gp.Dense(1e-6, kernel=gp.get_kernel("matern52")), model.states
     out = []
     joint = quick(dense._joint)
     for _ in range(series):
         times = np.concatenate([[0.0], np.cumsum(rng.uniform(0.5, 1.5, size=rows - 1))])
         cov = np.asarray(joint(hyper, full(times, np.zeros((rows, K)))).yy)
-        cov = cov + np.diag(np.repeat(np.asarray(hyper.noise) ** 2 + 1e-6, rows))
+        cov = cov + np.diag(np.repeat(np.asarray(params.noise) ** 2 + 1e-6, rows))
         values = np.linalg.cholesky(cov) @ rng.normal(size=K * rows)
         out.append(full(times, values.reshape(K, rows).T))
     return pool(out)
@@ -249,7 +251,7 @@ def test_the_fit_finds_what_the_data_were_drawn_from(states):
     levels = levels_of(data)
 
     def loss(u, data, levels):
-        values = jax.vmap(model.solver.log_evidence, in_axes=(None, 0))(model.hyper(u), data)
+        values = jax.vmap(model.solver.log_evidence, in_axes=(None, 0))(model.params(u), data)
         return model.penalty(u, levels, 20 * jnp.max(data.times)) - jnp.sum(values)
 
     found = quick(lambda data, levels: gp.fit_evidence(model, data, levels, 1, 120))(data, levels)

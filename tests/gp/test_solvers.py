@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sdefit.gp import Dense, Hyper, get_kernel, solver_for, statespace
+from sdefit.gp import Dense, LatentParams, get_kernel, solver_for, statespace
 from sdefit.gp.latent import row_normals
 from sdefit.gp.statespace import ORDER, StateSpace
 from sdefit.ssm import likelihood
@@ -50,7 +50,7 @@ def problem(gaps, seed, states, missing=0.3, noise=0.1):
     observed[ROWS // 2] = missing == 0  # a whole row, too
     values = np.where(observed, rng.normal(size=(ROWS, states)), 7.0)
     G = np.tril(rng.normal(size=(states, states)), -1) + np.diag(rng.uniform(0.2, 1.0, states))
-    hyper = Hyper(
+    hyper = LatentParams(
         scale=jnp.asarray(rng.uniform(0.5, 1.5, states)),
         length=jnp.asarray(rng.uniform(1.0, 4.0, states)),
         shape=jnp.asarray(rng.uniform(0.5, 2.0, states)),
@@ -239,7 +239,7 @@ def test_dense_posterior_is_the_papers_appendix(kernel):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_latent_ou_covariance(seed):
     hyper, data = problem(irregular, seed, 2)
-    none = Hyper(1e-12 * hyper.scale, hyper.length, hyper.shape, hyper.noise, hyper.G, hyper.rate)
+    none = LatentParams(1e-12 * hyper.scale, hyper.length, hyper.shape, hyper.noise, hyper.G, hyper.rate)
     joint = joint_of(Dense(0.0, kernel=get_kernel("rbf")))(none, data)
     size = data.values.size
     close(joint.ss[2 * size :, 2 * size :], ou_covariance(hyper, data.times), 1e-14)
@@ -341,7 +341,7 @@ def test_agree_without_noise(gaps):
 @pytest.mark.parametrize("rate", [1e-9, 1e-4, 1e3])
 def test_rates_from_brownian_motion_to_white_noise(rate):
     hyper, data = problem(irregular, 1, 2)
-    hyper = Hyper(hyper.scale, hyper.length, hyper.shape, hyper.noise, hyper.G, jnp.asarray(rate))
+    hyper = LatentParams(hyper.scale, hyper.length, hyper.shape, hyper.noise, hyper.G, jnp.asarray(rate))
     # (1 − e^{−2γΔ})/2γ is exact, but its derivative in γ is a difference of numbers 1/γ times its size.
     assert_solvers_agree("matern52", hyper, data, rate_share=max(1e-8, 1e-13 / rate))
     dense = solvers("matern52")[0]
@@ -465,7 +465,7 @@ def test_dense_draws_of_smooth_kernels_are_finite(kernel):
     data = Observations(times, jnp.sin(times / 8)[:, None], jnp.ones((80, 1), bool))
     for length in (3.0, 20.0, 100.0):
         for noise, G in ((1e-4, 0.0), (1e-4, 1e-4), (0.1, 0.0)):
-            hyper = Hyper(20 * one, length * one, one, noise * one, jnp.full((1, 1), G), jnp.asarray(1 / length))
+            hyper = LatentParams(20 * one, length * one, one, noise * one, jnp.full((1, 1), G), jnp.asarray(1 / length))
             draws = draw_of(dense, 4)(hyper, data, jax.random.key(1))
             assert all(np.all(np.isfinite(a)) for a in vars(draws).values())
             x = np.asarray(draws.z + draws.o)
@@ -497,7 +497,7 @@ def test_state_space_at_two_thousand_times():
     values = np.sin(times / 5)[:, None] + 0.1 * rng.normal(size=(2000, 1))
     data = Observations(jnp.asarray(times), jnp.asarray(values), jnp.ones((2000, 1), bool))
     one = jnp.ones(1)
-    hyper = Hyper(one, 5 * one, one, 0.1 * one, 0.05 * jnp.ones((1, 1)), jnp.asarray(0.2))
+    hyper = LatentParams(one, 5 * one, one, 0.1 * one, 0.05 * jnp.ones((1, 1)), jnp.asarray(0.2))
     space = solvers("matern52")[1]
     value, slope = evidence_of(space)(hyper, data)
     assert 500 < value < 2500 and all(np.all(np.isfinite(a)) for a in jax.tree.leaves(slope))

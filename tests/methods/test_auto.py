@@ -60,7 +60,7 @@ def test_what_the_data_do_not_tell_stays_within_reach():
     walk = 0.3 * np.cumsum(rng.normal(size=40)) + 0.2 * rng.normal(size=40)
     series = Series(0.4 * np.arange(40), walk[:, None])
     found, alone = (fit(double_well(), series, method, key=KEY) for method in (Auto(), ESGF()))
-    reach = 4 * found.estimate.hyper["scales"]
+    reach = 4 * found.estimate.state.scales
     assert abs(alone.params["b"]) > 100 * reach[1]
     assert found.status.ok and np.all(np.abs(found.estimate.theta) < reach)
 

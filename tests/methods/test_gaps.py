@@ -74,7 +74,7 @@ def test_the_likelihood_is_climbed_to_its_top(name, near, gap):
     assert fit.status.ok and fit.method.name == name
     np.testing.assert_allclose(found, exact, rtol=near)
     assert height > top - 0.01
-    steps = np.asarray(fit.estimate.hyper["steps"])[0]
+    steps = np.asarray(fit.estimate.state.steps)[0]
     assert 1 <= steps[30] <= 64 and np.all(np.delete(steps, [0, 30]) == 1)
 
 

@@ -217,7 +217,7 @@ def test_two_wells_seen_from_ten_series():
     setup = systems.get("dw")
     series = setup.simulate(key=KEY, paths=10, step=1e-2)
     found = fit(setup.model, series, METHOD, key=KEY)
-    assert np.abs(found.estimate.hyper["matched"] - list(setup.params.values())).max() > 1
+    assert np.abs(found.estimate.state.matched - list(setup.params.values())).max() > 1
     assert found.status.ok
     assert abs(found.params["a"] - 0.1) < 0.05
     assert abs(found.params["b"] - 4.0) < 0.6

@@ -153,7 +153,7 @@ def test_the_drift_lies_within_its_own_bands(well):
 
 def test_away_from_the_data_the_drift_is_not_told(well):
     far, near = well.drift([6.0]).std[0, 0], well.drift([0.9]).std[0, 0]
-    scale = float(well.estimate.hyper["scale"][0] * np.std(well.series[0].values) / 0.2)
+    scale = float(well.estimate.state.scale[0] * np.std(well.series[0].values) / 0.2)
     np.testing.assert_allclose(far, scale, rtol=1e-2)
     assert near < 0.3 * far
 

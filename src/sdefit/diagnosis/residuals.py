@@ -12,7 +12,7 @@ from sdefit.result import Estimate
 
 def residuals(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> Residuals:
     """The residuals at a fit's θ, G and σ."""
-    bare = eqx.tree_at(lambda e: (e.hyper, e.trace), estimate, ({}, {}))  # what they do not depend on
+    bare = eqx.tree_at(lambda e: (e.state, e.trace), estimate, (None, {}))  # what they do not depend on
     return _driver.PROGRAMS.run(_residuals, model, method, pool, bare).value
 
 

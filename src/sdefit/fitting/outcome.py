@@ -246,7 +246,7 @@ class Fit:
 
     def keep_errors(self, level: float = 0.9) -> None:
         """Keep intervals without refits, where the method has them and no others were asked for."""
-        if "intervals" not in self.kept and type(self.method).information is not Method.information:
+        if "intervals" not in self.kept and self.method.knows_covariance:
             # A fit read from a file may lack its drift: its table is then shown without intervals.
             with contextlib.suppress(InputError):
                 self.intervals(level, draws=0)

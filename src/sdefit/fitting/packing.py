@@ -91,7 +91,8 @@ def _estimate_arrays(fit: Any) -> dict[str, Any]:
         "key": axes("key", np.asarray(jax.random.key_data(fit.key))),
     }
     own = {f"estimate_{name}": getattr(fit.estimate, name) for name in _OWN}
-    own |= {f"hyper_{name}": array for name, array in fit.estimate.hyper.items()}
+    state = {field.name: getattr(fit.estimate.state, field.name) for field in dataclasses.fields(fit.estimate.state)}
+    own |= {f"state_{name}": array for name, array in state.items() if array is not None}
     own |= {f"trace_{name}": array for name, array in fit.trace.items()}
     return arrays | {name: axes(name, np.asarray(array)) for name, array in own.items()}
 
@@ -166,16 +167,16 @@ def _check_model(model: SDE, facts: Mapping[str, Any]) -> None:
 def _fields(record: Record, model: SDE) -> dict[str, Any]:
     facts = record.facts
     series = tuple(_series(record, i) for i in range(len(record["length"])))
-    rows = [len(one) for one in series]
+    rows, method = [len(one) for one in series], _method(facts["method"])
     with jax.enable_x64(True):
         own = {name: jnp.asarray(record[f"estimate_{name}"]) for name in _OWN}
-        hyper = {name: jnp.asarray(array) for name, array in record.starting("hyper_").items()}
+        state = _state(method, {name: jnp.asarray(array) for name, array in record.starting("state_").items()})
         trace = {name: jnp.asarray(array) for name, array in record.starting("trace_").items()}
-        estimate = jax.device_get(Estimate(**own, hyper=hyper, trace=trace))
+        estimate = jax.device_get(Estimate(**own, state=state, trace=trace))
     return {
         "model": model,
         "series": series,
-        "method": _method(facts["method"]),
+        "method": method,
         "key": jax.random.wrap_key_data(jnp.asarray(record["key"]), impl=facts["key_kind"]),
         "status": Status(**facts["status"]),
         "checks": tuple(Status(**check) for check in facts.get("checks", ())),
@@ -192,6 +193,15 @@ def _fields(record: Record, model: SDE) -> dict[str, Any]:
         "provenance": facts["provenance"],
         "kept": kept_fields(facts),
     }
+
+
+def _state(method: Method, arrays: Mapping[str, Any]) -> Any:
+    """The state of a method from the arrays of its fields; those that may be None may be missing."""
+    fields = {field.name: field.type for field in dataclasses.fields(method.State)}
+    for name in fields:
+        need(name in arrays or "None" in str(fields[name]), f"state_{name} is missing")
+    need(set(arrays) <= set(fields), "state has fields of another method")
+    return method.State(**{name: arrays.get(name) for name in fields})
 
 
 def _same_model(stored: SDE, given: SDE) -> SDE:

@@ -33,7 +33,8 @@ def _too_few(model: SDE, series: Sequence[Series]) -> list[Status]:
 
 def _starts(method: Method, answer: Answer) -> list[Status]:
     """Whether searches for the maximum of a likelihood from several starts ended apart."""
-    values = np.asarray(answer.estimate.hyper.get("values", []), float)
+    found = method.search_values(answer.estimate)
+    values = np.asarray([] if found is None else found, float)
     values = values[np.isfinite(values)]
     if values.size < 2 or np.sum(values > values.max() - _AGREE) > 1:
         return []

@@ -10,7 +10,7 @@ from sdefit.gp.kernels import KERNELS as KERNELS
 from sdefit.gp.kernels import get_kernel as get_kernel
 from sdefit.gp.latent import Conditional as Conditional
 from sdefit.gp.latent import Draws as Draws
-from sdefit.gp.latent import Hyper as Hyper
+from sdefit.gp.latent import LatentParams as LatentParams
 from sdefit.gp.latent import Posterior as Posterior
 from sdefit.gp.latent import Solver as Solver
 from sdefit.gp.statespace import ORDER, StateSpace

@@ -11,7 +11,7 @@ import jax.scipy.linalg as jsl
 
 from sdefit._types import Array, Float, Scalar, Times
 from sdefit.gp.kernels import Kernel
-from sdefit.gp.latent import Conditional, Draws, Hyper, Posterior, Solver, row_normals
+from sdefit.gp.latent import Conditional, Draws, LatentParams, Posterior, Solver, row_normals
 from sdefit.ssm.kalman import Observations
 
 
@@ -28,32 +28,32 @@ class Dense(Solver):
 
     kernel: Kernel = eqx.field(kw_only=True)
 
-    def log_evidence(self, hyper: Hyper, data: Observations) -> Scalar:
-        z, o = self._kernel_blocks(hyper, data.times)[0], _ou(hyper, data.times)
-        cov, y = _observed_only(z + o, hyper, data, self.jitter)
+    def log_evidence(self, params: LatentParams, data: Observations) -> Scalar:
+        z, o = self._kernel_blocks(params, data.times)[0], _ou(params, data.times)
+        cov, y = _observed_only(z + o, params, data, self.jitter)
         return log_normal(cov, y) + 0.5 * jnp.log(2 * jnp.pi) * jnp.sum(~data.observed)
 
-    def posterior(self, hyper: Hyper, data: Observations) -> Posterior:
-        mean, cov = self._conditional(hyper, data)
+    def posterior(self, params: LatentParams, data: Observations) -> Posterior:
+        mean, cov = self._conditional(params, data)
         z, dz, o = mean
         both = cov[0][0] + cov[2][2] + cov[0][2] + cov[2][0]
         std = jnp.sqrt(jnp.maximum(jnp.diagonal(both), 0.0)).reshape(z.shape[::-1]).T
         return Posterior(z, dz, o, z + o, std)
 
-    def condition(self, hyper: Hyper, data: Observations) -> "DenseConditional":
-        mean, cov = self._conditional(hyper, data)
+    def condition(self, params: LatentParams, data: Observations) -> "DenseConditional":
+        mean, cov = self._conditional(params, data)
         n, k = data.values.shape
         # Time by time: a row of padding comes last, and so leaves the draws of the rows before it as they are.
         full = jnp.block([list(row) for row in cov]).reshape(3 * k, n, 3 * k, n)
         full = full.transpose(1, 0, 3, 2).reshape(n * 3 * k, n * 3 * k)
-        prior = jnp.diagonal(self._joint(hyper, data).ss).reshape(3 * k, n).T.reshape(-1)
+        prior = jnp.diagonal(self._joint(params, data).ss).reshape(3 * k, n).T.reshape(-1)
         # A jitter far below the size of the draws, yet above what rounding leaves of the subtraction from the prior.
         chol = jnp.linalg.cholesky(full + jnp.diag(1e-8 * jnp.diagonal(full) + 1e-12 * (prior + 1)))
         return DenseConditional(jnp.stack(mean), chol)
 
-    def _conditional(self, hyper: Hyper, data: Observations):
-        joint = self._joint(hyper, data)
-        cov, y = _observed_only(joint.yy, hyper, data, self.jitter)
+    def _conditional(self, params: LatentParams, data: Observations):
+        joint = self._joint(params, data)
+        cov, y = _observed_only(joint.yy, params, data, self.jitter)
         sy = jnp.where(data.observed.T.reshape(1, -1), joint.sy, 0.0)
         chol = jnp.linalg.cholesky(cov)
         half = jsl.solve_triangular(chol, sy.T, lower=True)
@@ -63,15 +63,15 @@ class Dense(Solver):
         blocks = tuple(tuple(jnp.split(row, 3, axis=1)) for row in jnp.split(left, 3))
         return tuple(m.T for m in mean.reshape(3, k, n)), blocks
 
-    def _joint(self, hyper: Hyper, data: Observations) -> _Joint:
-        zz, dzz, zdz, dzdz = self._kernel_blocks(hyper, data.times)
-        oo = _ou(hyper, data.times)
+    def _joint(self, params: LatentParams, data: Observations) -> _Joint:
+        zz, dzz, zdz, dzdz = self._kernel_blocks(params, data.times)
+        oo = _ou(params, data.times)
         none = jnp.zeros_like(zz)
         ss = jnp.block([[zz, zdz, none], [dzz, dzdz, none], [none, none, oo]])
         return _Joint(zz + oo, jnp.concatenate([zz, dzz, oo]), ss)
 
-    def _kernel_blocks(self, hyper: Hyper, times: Times):
-        blocks = jax.vmap(self.kernel.blocks, in_axes=(None, 0, 0, 0))(times, hyper.scale, hyper.length, hyper.shape)
+    def _kernel_blocks(self, params: LatentParams, times: Times):
+        blocks = jax.vmap(self.kernel.blocks, in_axes=(None, 0, 0, 0))(times, params.scale, params.length, params.shape)
         return tuple(jsl.block_diag(*block) for block in blocks)
 
 
@@ -89,17 +89,17 @@ class DenseConditional(Conditional):
         return Draws(*(m[None] + d.transpose(2, 1, 0) for m, d in zip(self.mean, moved, strict=True)))
 
 
-def _ou(hyper: Hyper, times: Times) -> Float[Array, "all all"]:
+def _ou(params: LatentParams, times: Times) -> Float[Array, "all all"]:
     """B Ω Bᵀ: the covariance of o, with time counted from the first observation."""
     t = times - times[0]
     apart, together = jnp.abs(t[:, None] - t[None, :]), t[:, None] + t[None, :]
-    omega = jnp.exp(-hyper.ou_rate * apart) * -jnp.expm1(-hyper.ou_rate * (together - apart)) / (2 * hyper.ou_rate)
-    return jnp.kron(hyper.G @ hyper.G.T, omega)
+    omega = jnp.exp(-params.ou_rate * apart) * -jnp.expm1(-params.ou_rate * (together - apart)) / (2 * params.ou_rate)
+    return jnp.kron(params.G @ params.G.T, omega)
 
 
-def _observed_only(cov, hyper: Hyper, data: Observations, jitter: float):
+def _observed_only(cov, params: LatentParams, data: Observations, jitter: float):
     seen = data.observed.T.reshape(-1)
-    noise = jnp.repeat(hyper.noise**2 + jitter, data.times.shape[0])
+    noise = jnp.repeat(params.noise**2 + jitter, data.times.shape[0])
     cov = jnp.where(seen[:, None] & seen[None, :], cov, 0.0) + jnp.diag(jnp.where(seen, noise, 1.0))
     return cov, jnp.where(seen, data.values.T.reshape(-1), 0.0)
 

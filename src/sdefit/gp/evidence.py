@@ -8,7 +8,7 @@ import numpy as np
 from sdefit._types import Array, Float, Scalar
 from sdefit.data import over_series
 from sdefit.dynamics.diffusion import DiffusionShape
-from sdefit.gp.latent import Hyper, Solver
+from sdefit.gp.latent import LatentParams, Solver
 from sdefit.optimise import Minimum, minimise
 from sdefit.priors import NoiseLevels, noise_prior, wall
 from sdefit.ssm.kalman import Observations
@@ -32,13 +32,13 @@ class Evidence(eqx.Module):
     def states(self) -> int:
         return self.diffusion.states
 
-    def hyper(self, u: Float[Array, "coordinates"]) -> Hyper:
+    def params(self, u: Float[Array, "coordinates"]) -> LatentParams:
         """The hyper-parameters from log scale, log length, log σ, the entries of G[, log shape]."""
         K = self.states
         length = jnp.exp(u[K : 2 * K])
         G = self.diffusion.matrix(u[3 * K : 3 * K + self.diffusion.size], self.even)
         shape = jnp.exp(u[-K:]) if self.shaped else jnp.ones(K, u.dtype)
-        return Hyper(jnp.exp(u[:K]), length, shape, jnp.exp(u[2 * K : 3 * K]), G, self._ou_rate(length))
+        return LatentParams(jnp.exp(u[:K]), length, shape, jnp.exp(u[2 * K : 3 * K]), G, self._ou_rate(length))
 
     def _ou_rate(self, length: Float[Array, "state"]) -> Scalar:
         return 1 / jnp.exp(jnp.mean(jnp.log(length))) if self.fixed_ou_rate is None else self.fixed_ou_rate * self.unit
@@ -71,7 +71,7 @@ def fit_evidence(evidence: Evidence, data: Observations, levels: NoiseLevels, st
     span = jnp.max(jnp.sum(jnp.minimum(jnp.diff(data.times, axis=-1), 1.0), axis=-1))
 
     def loss(u):
-        values = over_series(evidence.solver.log_evidence, (None, 0))(evidence.hyper(u), data)
+        values = over_series(evidence.solver.log_evidence, (None, 0))(evidence.params(u), data)
         return evidence.penalty(u, levels, 20 * span) - jnp.sum(values)
 
     shares = np.geomspace(1 / 8, 1 / 8 / 4 ** (starts - 1), starts)

@@ -14,7 +14,7 @@ from sdefit._types import Array, Float, Int, Key, Scalar
 from sdefit.ssm.kalman import Observations
 
 
-class Hyper(eqx.Module):
+class LatentParams(eqx.Module):
     """φ = (scale, length, shape) per state, the noise standard deviations σ, G and the OU rate γ."""
 
     scale: Float[Array, "state"]
@@ -57,20 +57,20 @@ class Solver(eqx.Module):
     jitter: float = 1e-6  # added to the noise variance; standardised units, so a part in 1e6 of the data's variance
 
     @abc.abstractmethod
-    def log_evidence(self, hyper: Hyper, data: Observations) -> Scalar:
+    def log_evidence(self, params: LatentParams, data: Observations) -> Scalar:
         """log p(y | φ, σ, G): equation (obs_marginals) of the paper."""
 
     @abc.abstractmethod
-    def posterior(self, hyper: Hyper, data: Observations) -> Posterior:
+    def posterior(self, params: LatentParams, data: Observations) -> Posterior:
         """Means and the spread of x given the data."""
 
     @abc.abstractmethod
-    def condition(self, hyper: Hyper, data: Observations) -> Conditional:
+    def condition(self, params: LatentParams, data: Observations) -> Conditional:
         """The path given the data: its factorisation is done once, for any number of draws."""
 
-    def draw(self, hyper: Hyper, data: Observations, samples: int, key: Key) -> Draws:
+    def draw(self, params: LatentParams, data: Observations, samples: int, key: Key) -> Draws:
         """Joint draws given the data."""
-        return self.condition(hyper, data).draw(samples, key)
+        return self.condition(params, data).draw(samples, key)
 
 
 def row_normals(key: Key, rows: int, shape: tuple[int, ...], dtype) -> Float[Array, "rows ..."]:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sdefit._types import Array, Float, Scalar, Times
-from sdefit.gp.latent import Conditional, Draws, Hyper, Posterior, Solver, row_normals
+from sdefit.gp.latent import Conditional, Draws, LatentParams, Posterior, Solver, row_normals
 from sdefit.ssm import kalman
 from sdefit.ssm.kalman import Observations, Sensors, Transitions
 from sdefit.ssm.likelihood import log_marginal_likelihood
@@ -35,45 +35,45 @@ class StateSpace(Solver):
 
     kernel: str = eqx.field(kw_only=True)
 
-    def log_evidence(self, hyper: Hyper, data: Observations) -> Scalar:
-        initial, sensors = self._observed(hyper)
+    def log_evidence(self, params: LatentParams, data: Observations) -> Scalar:
+        initial, sensors = self._observed(params)
         gaps = _gaps(data.times)
-        return log_marginal_likelihood(self._transitions, hyper, initial, sensors, gaps, data.values, data.observed)
+        return log_marginal_likelihood(self._transitions, params, initial, sensors, gaps, data.values, data.observed)
 
-    def posterior(self, hyper: Hyper, data: Observations) -> Posterior:
-        given = self.condition(hyper, data)
+    def posterior(self, params: LatentParams, data: Observations) -> Posterior:
+        given = self.condition(params, data)
         _, later = kalman.run_smoother(given.transitions.F, given.filtered, given.sensors)
         mean, covariance = kalman.smoothed(given.filtered, later)
         z, dz, o = _split(mean[..., 0], given.per)
         variance = jnp.einsum("kd,nde,ke->nk", given.sensors.H, covariance, given.sensors.H)
         return Posterior(z, dz, o, z + o, jnp.sqrt(jnp.maximum(variance, 0.0)))
 
-    def condition(self, hyper: Hyper, data: Observations) -> "StateSpaceConditional":
-        initial, sensors = self._observed(hyper)
-        transitions = self._transitions(hyper, _gaps(data.times))
+    def condition(self, params: LatentParams, data: Observations) -> "StateSpaceConditional":
+        initial, sensors = self._observed(params)
+        transitions = self._transitions(params, _gaps(data.times))
         first = kalman.Gaussian(jnp.zeros_like(initial[:, :1]), initial)
         _, filtered = kalman.run_filter(first, transitions, sensors, data.values[..., None], data.observed)
         return StateSpaceConditional(initial, sensors, transitions, filtered, data.values, ORDER[self.kernel])
 
-    def _observed(self, hyper: Hyper) -> tuple[Float[Array, "dim dim"], Sensors]:
+    def _observed(self, params: LatentParams) -> tuple[Float[Array, "dim dim"], Sensors]:
         """The covariance of the first state (stationary z, o = 0), and y = z + o + e."""
-        per, states = ORDER[self.kernel], hyper.scale.size
-        stationary = jax.vmap(functools.partial(matern_stationary, per))(hyper.scale, hyper.length)
-        o = jnp.zeros((1, states, states), hyper.G.dtype)
+        per, states = ORDER[self.kernel], params.scale.size
+        stationary = jax.vmap(functools.partial(matern_stationary, per))(params.scale, params.length)
+        o = jnp.zeros((1, states, states), params.G.dtype)
         rows = np.zeros((states, (per + 1) * states))
         rows[np.arange(states), per * np.arange(states)] = 1
         rows[np.arange(states), per * states + np.arange(states)] = 1
         initial = _stacked(stationary[:, None], o)[0]
-        return initial, Sensors(jnp.asarray(rows, hyper.G.dtype), hyper.noise**2 + self.jitter)
+        return initial, Sensors(jnp.asarray(rows, params.G.dtype), params.noise**2 + self.jitter)
 
-    def _transitions(self, hyper: Hyper, gaps: Times) -> Transitions:
-        per, states = ORDER[self.kernel], hyper.scale.size
-        z = jax.vmap(functools.partial(matern_steps, per), in_axes=(None, 0, 0))(gaps, hyper.scale, hyper.length)
-        decay = jnp.exp(-hyper.ou_rate * gaps)
-        share = -jnp.expm1(-2 * hyper.ou_rate * gaps) / (2 * hyper.ou_rate)
+    def _transitions(self, params: LatentParams, gaps: Times) -> Transitions:
+        per, states = ORDER[self.kernel], params.scale.size
+        z = jax.vmap(functools.partial(matern_steps, per), in_axes=(None, 0, 0))(gaps, params.scale, params.length)
+        decay = jnp.exp(-params.ou_rate * gaps)
+        share = -jnp.expm1(-2 * params.ou_rate * gaps) / (2 * params.ou_rate)
         return Transitions(
             _stacked(z.F, decay[:, None, None] * jnp.eye(states, dtype=gaps.dtype)[None]),
-            _stacked(z.Q, share[:, None, None] * (hyper.G @ hyper.G.T)[None]),
+            _stacked(z.Q, share[:, None, None] * (params.G @ params.G.T)[None]),
         )
 
 

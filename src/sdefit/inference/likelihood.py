@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -14,6 +15,7 @@ from sdefit.inference.parameterisation import Parameterisation, Point
 from sdefit.matching.latent_process import observations
 from sdefit.optimise import ValueGradHessian
 from sdefit.priors import noise_levels, theta_prior
+from sdefit.result import Estimate
 from sdefit.ssm.filter import FilterPass, given_first_row, predict, run_filter
 from sdefit.ssm.innovations import negative_log_likelihood
 from sdefit.ssm.kalman import Gaussian, Observations, log_likelihood
@@ -21,6 +23,29 @@ from sdefit.ssm.moments import Rule, value_and_slope
 
 _REACH = 0.5  # ‖∂f/∂x‖ times the length of one step, at most
 _MOST_STEPS = 64  # between two rows
+
+
+class FilterState(eqx.Module):
+    """What a likelihood method needs again after a fit.
+
+    The coordinates of the estimate and the curvature there; the log-likelihood at which each search ended; the steps of
+    the filter between rows, and by how much half as long ones change the log-likelihood; the scales of θ's weak prior,
+    if it has one; x(t_1).
+    """
+
+    coordinates: Float[Array, "coordinates"]
+    curvature: Float[Array, "coordinates coordinates"]
+    values: Float[Array, "starts"]
+    steps: Int[Array, "series times"]
+    step_error: Scalar
+    scales: Theta | None
+    first: Float[Array, "series state"]
+
+
+def filter_state(estimate: Estimate) -> FilterState:
+    """The state of an estimate by a method with a likelihood."""
+    assert isinstance(estimate.state, FilterState)
+    return estimate.state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +58,7 @@ class Likelihood:
     rule: Rule
 
     def __call__(self, u: Float[Array, "coordinates"], artificial_diffusion: float | Scalar = 0.0) -> ValueGradHessian:
-        """Value, gradient and expected curvature at u; `artificial_diffusion` is the diffusion of a model without any."""
+        """Value, gradient and expected curvature at u; `artificial_diffusion` is for a model without G."""
 
         def new(variance_params):
             point = self.parameterisation.point(variance_params, artificial_diffusion)

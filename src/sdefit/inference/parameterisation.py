@@ -74,7 +74,7 @@ class Parameterisation:
         return jnp.concatenate([bounds.constrain(theta) / bounds.unit, Q, sigma**2 + _FLOOR, first])
 
     def point(self, variance_params: Float[Array, "natural"], artificial_diffusion: float | Scalar = 0.0) -> Point:
-        """The parts of a vector of natural coordinates; `artificial_diffusion` is the diffusion of a model without any."""
+        """The parts of a vector of variance parameters; `artificial_diffusion` is for a model without G."""
         series, _, K = self.pool.values.shape
         rows, columns = self._entries
         theta, Q, variance, first = jnp.split(

@@ -51,7 +51,7 @@ class LatentProcess(eqx.Module):
     def path(self, model: SDE, pool: Pool, u: Float[Array, "coordinates"], rows: Observations) -> gp.Posterior:
         """What the latent process alone says of the path at these rows."""
         evidence = self.evidence(model, pool)
-        return over_series(evidence.solver.posterior, (None, 0))(evidence.hyper(u), rows)
+        return over_series(evidence.solver.posterior, (None, 0))(evidence.params(u), rows)
 
 
 def observations(pool: Pool) -> Observations:

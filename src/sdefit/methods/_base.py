@@ -14,12 +14,14 @@ from sdefit.result import Estimate
 
 if TYPE_CHECKING:
     from sdefit.inference.likelihood import Likelihood
+    from sdefit.inference.parameterisation import Parameterisation
+    from sdefit.optimise import ValueGradHessian
 
 
 Stage = Callable[[SDE, Pool, Theta, Key, Any], Any]
 
 
-class Information(eqx.Module):
+class ParameterCovariance(eqx.Module):
     """The covariance of the estimates: of θ in the user's units, of the entries of G Gᵀ and σ² in standardised ones.
 
     Its rows are θ, then all of G Gᵀ row by row, then σ². NaN where a method knows nothing.
@@ -38,27 +40,41 @@ class Review(NamedTuple):
 class Method(eqx.Module):
     """The settings of one way to fit.
 
-    Subclasses are final. `estimate` and `smooth` are pure functions of arrays: they are traced once
-    per (model, settings, shape) and vmapped over many series.
+    Subclasses are final. Stages and `smooth` are pure functions of arrays: they are traced once per (model, settings,
+    shape) and vmapped over many series. A single fit compiles its stages side by side: one is traced while the one
+    before it compiles.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     reference: ClassVar[str]
     objective_name: ClassVar[str]  # what `Estimate.objective` is: log_likelihood, log_evidence, bound or loss
+    State: ClassVar[type[eqx.Module]]  # of `Estimate.state`: fields of arrays, or None where there is none
+    knows_covariance: ClassVar[bool] = False  # whether `covariance` tells anything
 
     def check(self, model: SDE, pool: Pool) -> None:
         """Refuse, by name and before any compute, data or models this method cannot take."""
 
     @abc.abstractmethod
-    def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
-        """θ, G, σ and the smoothed path; `start` is NaN where the user gave no start value."""
+    def stages(self) -> tuple[Stage, ...]:
+        """The functions of (model, pool, start, key, found) that are one program each.
+
+        `start` is NaN where the user gave no start value; `found` is what the stage before returned, a pytree of
+        arrays, and None for the first. The last one returns the `Estimate`.
+        """
 
     @abc.abstractmethod
     def smooth(
         self, model: SDE, pool: Pool, estimate: Estimate
     ) -> tuple[Float[Array, "series times state"], Float[Array, "series times state"]]:
         """Mean and standard deviation of x at every time of `pool`, observed there or not."""
+
+    def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
+        """θ, G, σ and the smoothed path: all stages, one after the other."""
+        found: Any = None
+        for stage in self.stages():
+            found = stage(model, pool, start, key, found)
+        return found
 
     def refit(self, model: SDE, pool: Pool, init: Estimate, key: Key) -> Estimate:
         """The estimate from data much like those `init` came from; its G, σ and path are in the units of `pool`.
@@ -67,12 +83,12 @@ class Method(eqx.Module):
         """
         return self.estimate(model, pool, init.theta, key)
 
-    def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information | None:
-        """How well the data tell each quantity; None unless the method has a likelihood or its like."""
+    def covariance(self, model: SDE, pool: Pool, estimate: Estimate) -> ParameterCovariance | None:
+        """How far the data leave each quantity open; None unless `knows_covariance`."""
         return None
 
-    def likelihood(self, model: SDE, pool: Pool, estimate: Estimate) -> "Likelihood | None":
-        """The likelihood whose maximum the estimate is, to draw from its posterior; None unless there is one."""
+    def search_values(self, estimate: Estimate) -> Float[Array, "starts"] | None:
+        """The log-likelihood, or its like, at which each of several searches ended; None without several."""
         return None
 
     def review(
@@ -86,22 +102,19 @@ class Method(eqx.Module):
         return Review()
 
 
-class Staged(Method):
-    """A method whose `estimate` is several programs, one after the other.
-
-    A single fit compiles them side by side: one is traced while the one before it compiles.
-    """
+class LikelihoodMethod(Method):
+    """A method whose estimate maximises a likelihood, with or without priors: its posterior can be drawn from."""
 
     @abc.abstractmethod
-    def stages(self) -> tuple[Stage, ...]:
-        """The functions of (model, pool, start, key, found) that are one program each.
+    def likelihood(self, model: SDE, pool: Pool, estimate: Estimate) -> "Likelihood":
+        """That likelihood as a function of coordinates."""
 
-        `found` is what the one before returned, a pytree of arrays; None for the first. The last one returns the
-        `Estimate`.
-        """
+    @abc.abstractmethod
+    def prior(
+        self, parameterisation: "Parameterisation", scales: Theta | None
+    ) -> "Callable[[Array], ValueGradHessian]":
+        """−log of the priors of the estimate at coordinates, given the scales of θ's weak prior if there is one."""
 
-    def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
-        found: Any = None
-        for stage in self.stages():
-            found = stage(model, pool, start, key, found)
-        return found
+
+class NoState(eqx.Module):
+    """The state of a method that needs nothing again after the fit."""

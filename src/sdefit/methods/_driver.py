@@ -19,7 +19,7 @@ from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.inference.drift_facts import DriftFacts, drift_facts
 from sdefit.inference.residuals import Residuals, residuals_of
-from sdefit.methods._base import Method, Stage, Staged
+from sdefit.methods._base import Method
 from sdefit.methods._programs import PROGRAMS as PROGRAMS
 from sdefit.methods._programs import Run as Run
 from sdefit.methods._programs import compilation as compilation
@@ -41,7 +41,7 @@ class Answer(eqx.Module):
 def estimate(model: SDE, method: Method, pool: Pool, start: np.ndarray, key: Key) -> Run:
     """The `Answer` of one fit."""
     inputs = _arrays(pool), np.asarray(start, np.float64), key
-    stages = [_Stage(i) for i in range(len(stages_of(method)))]
+    stages = [_Stage(i) for i in range(len(method.stages()))]
     begin, before = time.perf_counter(), PROGRAMS.compilations
     found: Any = None
     for stage in stages:
@@ -107,15 +107,8 @@ class _Stage:
     number: int
 
     def __call__(self, model: SDE, method: Method, pool: Pool, start: Theta, key: Key, found: Any) -> Any:
-        told = stages_of(method)[self.number](model, pool, start, key, found)
-        return _judged(model, pool, told) if isinstance(told, Estimate) else told
-
-
-def stages_of(method: Method) -> tuple[Stage, ...]:
-    """The stages of a method; one alone for a method that has none."""
-    if isinstance(method, Staged):
-        return method.stages()
-    return (lambda model, pool, start, key, found: method.estimate(model, pool, start, key),)
+        result = method.stages()[self.number](model, pool, start, key, found)
+        return _judged(model, pool, result) if isinstance(result, Estimate) else result
 
 
 def _answer(model: SDE, method: Method, pool: Pool, start: Theta, key: Key) -> Answer:

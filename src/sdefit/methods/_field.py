@@ -94,7 +94,7 @@ class Problem(eqx.Module):
         ) + self._prior(scale, lost_freedom, u)
 
     def _prior(self, scale: Array, lost_freedom: Array, u: Float[Array, "coordinates"]) -> ValueGradHessian:
-        """Normal in v; in the logarithms of G and σ wide around the roughness of the data, and `lost_freedom` added back.
+        """Normal in v; in the logarithms of G and σ wide around the roughness, and `lost_freedom` added back.
 
         With v integrated out, the likelihood has −½ log det of its curvature in v, which is a number of `lost_freedom`
         degrees of freedom times the logarithm of G and σ: without it both come out too small.

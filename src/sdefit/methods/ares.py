@@ -17,13 +17,19 @@ from sdefit.matching import critic
 from sdefit.matching.derivative_samples import DerivativeSamples
 from sdefit.matching.initial_guess import InitialGuess, guess_by_means, random_guess, select_start
 from sdefit.matching.latent_process import LatentGPFit, LatentProcess
-from sdefit.methods._base import Information, Stage, Staged
+from sdefit.methods._base import Method, ParameterCovariance, Stage
 from sdefit.methods._settings import check_flag, check_free, check_matching, check_not_negative
-from sdefit.methods.gradient_matching import Conditioned, GradientMatching, MatchingProblem, MatchingResult
+from sdefit.methods.gradient_matching import (
+    Conditioned,
+    GradientMatching,
+    MatchingProblem,
+    MatchingResult,
+    MatchingState,
+)
 from sdefit.result import Estimate
 
 
-class AReS(Staged):
+class AReS(Method):
     """Adversarial regression for SDEs.
 
     1. The latent Gaussian process: φ, σ and G by maximum evidence.
@@ -80,6 +86,8 @@ class AReS(Staged):
     name: ClassVar[str] = "ares"
     title: ClassVar[str] = "AReS: gradient matching by a Wasserstein critic"
     objective_name: ClassVar[str] = "log_evidence"
+    State: ClassVar = MatchingState
+    knows_covariance: ClassVar[bool] = True
     reference: ClassVar[str] = (
         "G. Abbati, P. Wenk, M. A. Osborne, A. Krause, B. Schölkopf, S. Bauer (2019), AReS and MaRS: "
         "adversarial and MMD-minimizing regression for SDEs, ICML."
@@ -152,8 +160,8 @@ class AReS(Staged):
             return dataclasses.replace(self, starts=1).estimate(model, pool, init.theta, key)
         return self._common.refit(model, pool, init)
 
-    def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information:
-        return self._common.information(model, estimate)
+    def covariance(self, model: SDE, pool: Pool, estimate: Estimate) -> ParameterCovariance:
+        return self._common.covariance(model, estimate)
 
     @property
     def _common(self) -> GradientMatching:

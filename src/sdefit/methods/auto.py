@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Callable
 from typing import ClassVar
 
 import jax
@@ -9,15 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from sdefit._jax import settings
-from sdefit._types import Array, Key
+from sdefit._types import Array, Key, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
-from sdefit.inference.likelihood import Likelihood
+from sdefit.inference.likelihood import FilterState, Likelihood, filter_state
+from sdefit.inference.parameterisation import Parameterisation
 from sdefit.inference.residuals import excess_kurtosis
-from sdefit.methods._base import Information, Review, Stage, Staged
+from sdefit.methods._base import LikelihoodMethod, ParameterCovariance, Review, Stage
 from sdefit.methods._settings import check_choice, check_whole
 from sdefit.methods.esgf import ESGF, NOISE
 from sdefit.methods.mars import MaRS
+from sdefit.optimise import ValueGradHessian
 from sdefit.result import Code, Estimate
 
 _AGREE = 0.1  # log-likelihood within which two searches found the same
@@ -26,7 +29,7 @@ _HEAVY = 3.0  # excess kurtosis of the prediction errors that no Gaussian belief
 _SIGMAS = 6.0  # and by how many standard errors it must differ from 0
 
 
-class Auto(Staged):
+class Auto(LikelihoodMethod):
     """Matching where the likelihood is hard to climb, the likelihood where matching is not efficient.
 
     1. Start: θ that matches the increments of the data with the integral of the drift, over three different spans;
@@ -50,6 +53,8 @@ class Auto(Staged):
     name: ClassVar[str] = "auto"
     title: ClassVar[str] = "Matching start, likelihood finish"
     objective_name: ClassVar[str] = "log_likelihood"
+    State: ClassVar = FilterState
+    knows_covariance: ClassVar[bool] = True
     reference: ClassVar[str] = f"Start and review: {MaRS.reference} Finish: {ESGF.reference}"
 
     def __post_init__(self) -> None:
@@ -69,8 +74,14 @@ class Auto(Staged):
     def refit(self, model: SDE, pool: Pool, init: Estimate, key: Key) -> Estimate:
         return self._finish().refit(model, pool, init, key)
 
-    def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information:
-        return self._finish().information(model, pool, estimate)
+    def covariance(self, model: SDE, pool: Pool, estimate: Estimate) -> ParameterCovariance:
+        return self._finish().covariance(model, pool, estimate)
+
+    def search_values(self, estimate: Estimate) -> Array:
+        return self._finish().search_values(estimate)
+
+    def prior(self, parameterisation: Parameterisation, scales: Theta | None) -> Callable[[Array], ValueGradHessian]:
+        return self._finish().prior(parameterisation, scales)
 
     def likelihood(self, model: SDE, pool: Pool, estimate: Estimate) -> Likelihood:
         return self._finish().likelihood(model, pool, estimate)
@@ -100,11 +111,11 @@ def _finish(noise: str, starts: int) -> ESGF:
 
 def _doubt(estimate: Estimate) -> str:
     """Why the finish is not to be trusted; empty if it is."""
-    halving = float(estimate.hyper["halving"])
+    step_error = float(filter_state(estimate).step_error)
     if int(estimate.code) != Code.OK or not math.isfinite(float(estimate.objective)):
         return "its search did not converge"
-    if not abs(halving) <= _COARSE:
-        return f"halving the filter's steps changes the log-likelihood by {halving:.2g}"
+    if not abs(step_error) <= _COARSE:
+        return f"halving the filter's steps changes the log-likelihood by {step_error:.2g}"
     return ""
 
 
@@ -127,7 +138,7 @@ def _straight(model: SDE, estimate: Estimate, times: np.ndarray, path: np.ndarra
 
 
 def _agreement(estimate: Estimate) -> str:
-    values = np.asarray(estimate.hyper["values"])
+    values = np.asarray(filter_state(estimate).values)
     climbs = np.asarray(estimate.trace["log_likelihood"])
     agree = int(np.sum(values > values.max() - _AGREE))
     return (

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -14,10 +14,10 @@ from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
 from sdefit.inference.increments import Increments
 from sdefit.inference.initial_guess import guess_by_increments
-from sdefit.inference.likelihood import Likelihood, filter_pool, step_counts, weak_priors
+from sdefit.inference.likelihood import FilterState, Likelihood, filter_pool, filter_state, step_counts, weak_priors
 from sdefit.inference.parameterisation import Parameterisation, Point, root
 from sdefit.matching.parameter_scales import standard_errors, widened_scales
-from sdefit.methods._base import Information, Stage, Staged
+from sdefit.methods._base import LikelihoodMethod, ParameterCovariance, Stage
 from sdefit.methods._settings import check_choice, check_flag, check_not_negative, check_whole
 from sdefit.optimise import SearchResult, ValueGradHessian, levenberg_marquardt, not_started
 from sdefit.result import Code, Estimate
@@ -38,7 +38,24 @@ _WIDENINGS = 4  # searches, each with a wider prior on θ than the one before, a
 _LADDER = (0.1, 0.01, 0.0)
 
 
-class ESGF(Staged):
+class _Guesses(eqx.Module):
+    """Where the searches begin, and more of them if need be; the filter's steps, and the scales of θ's weak prior."""
+
+    begin: Float[Array, "starts coordinates"]
+    more: Float[Array, "starts coordinates"]
+    steps: Int[Array, "series times"]
+    scales: Theta | None
+
+
+class _Found(eqx.Module):
+    """The best of all searches, but for its path."""
+
+    state: FilterState
+    converged: Bool[Array, ""]
+    climb: Float[Array, "iterations"]
+
+
+class ESGF(LikelihoodMethod):
     """Maximum likelihood by a continuous-discrete Gaussian filter (extended or sigma-point).
 
     **Arguments**
@@ -56,7 +73,7 @@ class ESGF(Staged):
     x(t_1) has a flat prior: the likelihood is that of all rows given the first. Without diffusion (an
     ODE) x(t_1) is estimated instead, and the first row counts. Steps between rows are such that the
     drift's slope times a step is at most one half at the data. They are halved, at most twice, while
-    that changes the log-likelihood by more than 0.05; `hyper["halving"]` is the change that is left.
+    that changes the log-likelihood by more than 0.05; the change that is left is the `step_error` of the state.
     """
 
     rule: str = "cubature"
@@ -69,6 +86,8 @@ class ESGF(Staged):
     name: ClassVar[str] = "esgf"
     title: ClassVar[str] = "Maximum likelihood by a Gaussian filter"
     objective_name: ClassVar[str] = "log_likelihood"
+    State: ClassVar = FilterState
+    knows_covariance: ClassVar[bool] = True
     reference: ClassVar[str] = "S. Särkkä and A. Solin (2019), Applied Stochastic Differential Equations, Cambridge."
 
     def __post_init__(self) -> None:
@@ -83,30 +102,28 @@ class ESGF(Staged):
             raise ModelError("ESGF(noise='none') needs a model with diffusion: an ODE without noise explains no data")
 
     def stages(self) -> tuple[Stage, ...]:
-        return self._begin, self._climb, self._tell
+        return self.guess, self.search, self.smooth_path
 
-    def _begin(self, model: SDE, pool: Pool, start: Theta, key: Key, found: None) -> dict[str, Any]:
+    def guess(self, model: SDE, pool: Pool, start: Theta, key: Key, found: None) -> _Guesses:
         """Where the searches begin, and the steps of the filter there."""
         increments = Increments.of(model, pool)
         starts = guess_by_increments(Parameterisation(model, pool, self.noise), increments, start, self.starts, key)
-        scales = {"scales": starts.scales} if self.weak else {}
-        return {"begin": starts.begin, "more": starts.more, "steps": starts.steps} | scales
+        return _Guesses(starts.begin, starts.more, starts.steps, starts.scales if self.weak else None)
 
-    def _climb(self, model: SDE, pool: Pool, start: Theta, key: Key, found: dict[str, Any]) -> dict[str, Any]:
+    def search(self, model: SDE, pool: Pool, start: Theta, key: Key, found: _Guesses) -> _Found:
         """The searches, with steps short enough that halving them changes little."""
         parameterisation = Parameterisation(model, pool, self.noise)
-        last = self._rounds(parameterisation, pool, found["begin"], found["more"], found["steps"], found.get("scales"))
-        best, values = last.fits.best, last.fits.ends
-        hyper = {"coordinates": best.x, "curvature": best.at.curvature, "values": -values}
-        hyper |= {"halving": last.halving, "steps": last.steps}
-        hyper |= {} if last.scales is None else {"scales": last.scales}
-        return {"hyper": hyper, "converged": best.converged, "climb": -best.values}
+        last = self._rounds(parameterisation, pool, found.begin, found.more, found.steps, found.scales)
+        best = last.fits.best
+        first = parameterisation.point(parameterisation.variance_params(best.x)).first
+        state = FilterState(best.x, best.at.curvature, -last.fits.ends, last.steps, last.step_error, last.scales, first)
+        return _Found(state, best.converged, -best.values)
 
-    def _tell(self, model: SDE, pool: Pool, start: Theta, key: Key, found: dict[str, Any]) -> Estimate:
+    def smooth_path(self, model: SDE, pool: Pool, start: Theta, key: Key, found: _Found) -> Estimate:
         """The estimate at the best point, with its path."""
-        hyper, parameterisation = found["hyper"], Parameterisation(model, pool, self.noise)
-        point = parameterisation.point(parameterisation.variance_params(hyper["coordinates"]))
-        total, done = filter_pool(model, pool, point, hyper["steps"], self.rule)
+        state, parameterisation = found.state, Parameterisation(model, pool, self.noise)
+        point = parameterisation.point(parameterisation.variance_params(state.coordinates))
+        total, done = filter_pool(model, pool, point, state.steps, self.rule)
         smooth = over_series(run_smoother)(done)
         return Estimate(
             theta=point.theta,
@@ -115,13 +132,13 @@ class ESGF(Staged):
             mean=smooth.mean,
             std=_std(smooth),
             objective=total,
-            code=jnp.where(found["converged"], Code.OK, Code.NOT_CONVERGED),
-            hyper=hyper | {"first": point.first},
-            trace={"log_likelihood": found["climb"]},
+            code=jnp.where(found.converged, Code.OK, Code.NOT_CONVERGED),
+            state=state,
+            trace={"log_likelihood": found.climb},
         )
 
     def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
-        point = Point(estimate.theta, estimate.G @ estimate.G.T, estimate.noise**2, estimate.hyper["first"])
+        point = Point(estimate.theta, estimate.G @ estimate.G.T, estimate.noise**2, filter_state(estimate).first)
         steps = step_counts(model, pool, estimate.theta[None])
         _, done = filter_pool(model, pool, point, steps, self.rule)
         smooth = over_series(run_smoother)(done)
@@ -134,7 +151,7 @@ class ESGF(Staged):
         if self.weak:  # scales are of these data: that they vary is part of how the estimate does
             P = init.theta.size
             scales = Increments.of(model, pool).scales_near(begin[:P], parameterisation.max_step[:P])
-        steps, none = init.hyper["steps"], jnp.zeros(())
+        steps, none = filter_state(init).steps, jnp.zeros(())
         # What is left after 1e-4 of log-likelihood is a hundredth of a standard error.
         search, _ = self._search(parameterisation, pool, steps, scales, none, begin[None], 1e-4)
         found: SearchResult = jax.tree.map(lambda a: a[0], search)
@@ -146,19 +163,21 @@ class ESGF(Staged):
             noise=jnp.sqrt(point.variance),
             objective=-found.at.value,
             code=jnp.where(found.converged, Code.OK, Code.NOT_CONVERGED),
-            hyper=init.hyper | {"coordinates": found.x},
+            state=dataclasses.replace(filter_state(init), coordinates=found.x),
         )
 
-    def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information:
+    def covariance(self, model: SDE, pool: Pool, estimate: Estimate) -> ParameterCovariance:
         """From the curvature of the log-likelihood at the estimate; see `observed_information`."""
         parameterisation = Parameterisation(model, pool, self.noise)
-        return observed_information(
-            parameterisation, pool, estimate.hyper["coordinates"], estimate.hyper["steps"], self.rule
-        )
+        state = filter_state(estimate)
+        return observed_information(parameterisation, pool, state.coordinates, state.steps, self.rule)
+
+    def search_values(self, estimate: Estimate) -> Float[Array, "starts"]:
+        return filter_state(estimate).values
 
     def likelihood(self, model: SDE, pool: Pool, estimate: Estimate) -> Likelihood:
         """What the estimate is the maximum of."""
-        return Likelihood(Parameterisation(model, pool, self.noise), pool, estimate.hyper["steps"], self.rule)
+        return Likelihood(Parameterisation(model, pool, self.noise), pool, filter_state(estimate).steps, self.rule)
 
     def _rounds(
         self,
@@ -176,7 +195,7 @@ class ESGF(Staged):
         ladder = jnp.array(_LADDER if parameterisation.model.diffusion == "none" else _LADDER[-1:])
 
         def again(last: _Round):
-            rough = (last.count < ladder.size + _ROUNDS) & (jnp.abs(last.halving) > _HALVING)
+            rough = (last.count < ladder.size + _ROUNDS) & (jnp.abs(last.step_error) > _HALVING)
             return (last.count < ladder.size) | last.doubted | rough
 
         def advance(last: _Round) -> _Round:
@@ -187,12 +206,12 @@ class ESGF(Staged):
             worse = last.doubted & ~(jnp.min(fits.ends) < jnp.min(last.fits.ends))
             fits, scales = jax.tree.map(lambda a, b: jnp.where(worse, a, b), (last.fits, last.scales), (fits, scales))
             doubted = (last.count + 1 == ladder.size) & self._doubtful(parameterisation, fits)
-            new = _Round(last.count + ~last.doubted, steps, fits, last.halving, scales, doubted)
+            new = _Round(last.count + ~last.doubted, steps, fits, last.step_error, scales, doubted)
             point = parameterisation.point(parameterisation.variance_params(fits.best.x), artificial_diffusion)
             total = jax.lax.map(
                 lambda n: filter_pool(parameterisation.model, pool, point, n * steps, self.rule)[0], jnp.array([1, 2])
             )
-            return eqx.tree_at(lambda r: r.halving, new, total[1] - total[0])
+            return eqx.tree_at(lambda r: r.step_error, new, total[1] - total[0])
 
         unsure = jnp.array(False)
         first = _Round(jnp.array(0), steps, not_started(begin, self.iterations), jnp.zeros(()), scales, unsure)
@@ -259,7 +278,7 @@ class _Round(eqx.Module):
     count: Int[Array, ""]
     steps: Int[Array, "series times"]
     fits: SearchResult
-    halving: Scalar
+    step_error: Scalar
     scales: Theta | None  # of the prior on θ
     doubted: Bool[Array, ""]  # whether to search from more starts
 
@@ -275,7 +294,7 @@ class _Widened(eqx.Module):
 
 def observed_information(
     parameterisation: Parameterisation, pool: Pool, u: Array, steps: Array, rule: str
-) -> Information:
+) -> ParameterCovariance:
     """The inverse of the observed information at coordinates u.
 
     The second derivative in (θ, G Gᵀ, σ²) is taken as differences of the exact gradient over a
@@ -307,7 +326,7 @@ def observed_information(
     rows = jnp.where(jnp.isfinite(down), (up - down) / 2, up - here[None, :]) / size[:, None]
     covariance = _inverse(0.5 * (rows + rows.T), expected, size)
     slope = jax.jacfwd(parameterisation.quantities)(variance_params)
-    return Information(slope @ covariance @ slope.T)
+    return ParameterCovariance(slope @ covariance @ slope.T)
 
 
 def _inverse(observed, expected, size):

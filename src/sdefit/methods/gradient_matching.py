@@ -15,7 +15,7 @@ from sdefit.matching.initial_guess import InitialGuess
 from sdefit.matching.latent_process import LatentGPFit, LatentProcess, observations, with_midpoints
 from sdefit.matching.refinement import Refinement, refine
 from sdefit.matching.weak_form_problem import WeakFormProblem
-from sdefit.methods._base import Information
+from sdefit.methods._base import ParameterCovariance
 from sdefit.result import Code, Estimate
 from sdefit.ssm.kalman import Observations
 
@@ -78,6 +78,25 @@ class MatchingResult(eqx.Module):
         return cls(problem.latent, given.path, guess.begin, guess.scales, plotted, theta, start, trace=trace, **flags)
 
 
+class MatchingState(eqx.Module):
+    """What MaRS and AReS need again after a fit.
+
+    The coordinates of the latent process; the natural scales of θ before and after the refinement, θ as it was
+    matched, and its covariance after the refinement.
+    """
+
+    latent: Float[Array, "coordinates"]
+    natural_scales: Theta
+    scales: Theta
+    matched: Theta
+    covariance: Float[Array, "params params"]
+
+
+def _state(estimate: Estimate) -> MatchingState:
+    assert isinstance(estimate.state, MatchingState)
+    return estimate.state
+
+
 class GradientMatching(eqx.Module):
     """The stages before and after θ is matched."""
 
@@ -88,12 +107,12 @@ class GradientMatching(eqx.Module):
     def condition(self, model: SDE, pool: Pool, latent: LatentGPFit, key: Key) -> Conditioned:
         """The latent process at its maximum of evidence given the data, and samples of ż."""
         evidence = self.process.evidence(model, pool)
-        hyper = evidence.hyper(latent.u)
+        params = evidence.params(latent.u)
         rows, step = (with_midpoints(pool), 2) if self.refinements else (observations(pool), 1)
-        conditional = over_series(evidence.solver.condition, (None, 0))(hyper, rows)
-        fine = sample_derivatives(conditional, hyper.ou_rate, rows, self.samples, key)
+        conditional = over_series(evidence.solver.condition, (None, 0))(params, rows)
+        fine = sample_derivatives(conditional, params.ou_rate, rows, self.samples, key)
         samples, path = fine.every(step), jnp.mean(fine.x, axis=0)  # half of the draws mirror the other half
-        return Conditioned(conditional, hyper.ou_rate, rows, path, samples, samples.speed(hyper.G), step)
+        return Conditioned(conditional, params.ou_rate, rows, path, samples, samples.speed(params.G), step)
 
     def finish(self, model: SDE, pool: Pool, found: MatchingResult) -> Estimate:
         """The refinement, where the settings ask for one, and the estimate with figures of the way there."""
@@ -109,8 +128,7 @@ class GradientMatching(eqx.Module):
             "derivatives_model_before": unit * found.plotted.from_drift(drift, found.begin),
             "derivatives_model_after": unit * found.plotted.from_drift(drift, best.theta),
         }
-        state = {"latent": u, "natural": found.scales, "scales": best.scales}
-        state |= {"matched": found.theta, "covariance": best.covariance}
+        state = MatchingState(u, found.scales, best.scales, found.theta, best.covariance)
         code = jnp.where(converged, Code.OK, Code.NOT_CONVERGED)
         code = jnp.where(found.alive, code, Code.DEAD_CRITIC)
         log_evidence = found.latent.log_evidence
@@ -118,33 +136,33 @@ class GradientMatching(eqx.Module):
 
     def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
         """The path of the refinement if there is one, else that of the latent process."""
-        u, evidence = estimate.hyper["latent"], self.process.evidence(model, pool)
+        u, evidence = _state(estimate).latent, self.process.evidence(model, pool)
         if not self.refinements:
             path = self.process.path(model, pool, u, observations(pool))
             return path.x, path.std
-        problem = WeakFormProblem.of(model, pool, evidence, estimate.hyper["scales"])
+        problem = WeakFormProblem.of(model, pool, evidence, _state(estimate).scales)
         begin = self.process.path(model, pool, u, problem.rows).x
         return problem.follow_path(estimate.theta, begin, estimate.G, estimate.noise, self.refinements)
 
     def refit(self, model: SDE, pool: Pool, init: Estimate) -> Estimate:
         """The refinement alone, along the path that the latent process of `init` takes."""
-        u, evidence = init.hyper["latent"], self.process.evidence(model, pool)
+        u, evidence = _state(init).latent, self.process.evidence(model, pool)
         path = self.process.path(model, pool, u, with_midpoints(pool)).x
-        best = refine(model, pool, evidence, u, path, init.theta, init.hyper["natural"], self.refinements)
+        best = refine(model, pool, evidence, u, path, init.theta, _state(init).natural_scales, self.refinements)
         code = jnp.where(best.converged, Code.OK, Code.NOT_CONVERGED)
         found = dataclasses.replace(init, theta=best.theta, G=best.G, noise=best.noise, mean=best.mean, std=best.std)
-        state = init.hyper | {"covariance": best.covariance, "scales": best.scales}
-        return dataclasses.replace(found, code=code, hyper=state)
+        state = dataclasses.replace(_state(init), covariance=best.covariance, scales=best.scales)
+        return dataclasses.replace(found, code=code, state=state)
 
-    def information(self, model: SDE, estimate: Estimate) -> Information:
+    def covariance(self, model: SDE, estimate: Estimate) -> ParameterCovariance:
         """The covariance of θ from the refinement; nothing of G and σ."""
         P, K = len(model.free), len(model.states)
         unknown = jnp.full((P + K * K + K,) * 2, jnp.nan)
-        return Information(unknown.at[:P, :P].set(estimate.hyper["covariance"]))
+        return ParameterCovariance(unknown.at[:P, :P].set(_state(estimate).covariance))
 
     def _unrefined(self, model: SDE, pool: Pool, u: Array, found: MatchingResult) -> Refinement:
         """θ as it was matched, with the evidence's own G, σ and path."""
-        hyper = self.process.evidence(model, pool).hyper(u)
+        params = self.process.evidence(model, pool).params(u)
         path, theta = self.process.path(model, pool, u, observations(pool)), found.theta
         unknown = jnp.full((theta.size, theta.size), jnp.nan)
-        return Refinement(theta, unknown, found.scales, hyper.G, hyper.noise, path.x, path.std, found.converged)
+        return Refinement(theta, unknown, found.scales, params.G, params.noise, path.x, path.std, found.converged)

@@ -14,14 +14,14 @@ from sdefit.dynamics.sde import SDE
 from sdefit.matching import mmd
 from sdefit.matching.initial_guess import guess_by_means, random_guess, select_start
 from sdefit.matching.latent_process import LatentGPFit, LatentProcess
-from sdefit.methods._base import Information, Stage, Staged
+from sdefit.methods._base import Method, ParameterCovariance, Stage
 from sdefit.methods._settings import check_free, check_matching
-from sdefit.methods.gradient_matching import GradientMatching, MatchingProblem, MatchingResult
+from sdefit.methods.gradient_matching import GradientMatching, MatchingProblem, MatchingResult, MatchingState
 from sdefit.optimise import minimise
 from sdefit.result import Estimate
 
 
-class MaRS(Staged):
+class MaRS(Method):
     """Maximum-mean-discrepancy-minimising regression for SDEs.
 
     1. The latent Gaussian process: φ, σ and G by maximum evidence.
@@ -60,6 +60,8 @@ class MaRS(Staged):
     name: ClassVar[str] = "mars"
     title: ClassVar[str] = "MaRS: gradient matching by maximum mean discrepancy"
     objective_name: ClassVar[str] = "log_evidence"
+    State: ClassVar = MatchingState
+    knows_covariance: ClassVar[bool] = True
     reference: ClassVar[str] = (
         "G. Abbati, P. Wenk, M. A. Osborne, A. Krause, B. Schölkopf, S. Bauer (2019), AReS and MaRS: "
         "adversarial and MMD-minimizing regression for SDEs, ICML."
@@ -121,8 +123,8 @@ class MaRS(Staged):
             return dataclasses.replace(self, starts=1).estimate(model, pool, init.theta, key)
         return self._common.refit(model, pool, init)
 
-    def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information:
-        return self._common.information(model, estimate)
+    def covariance(self, model: SDE, pool: Pool, estimate: Estimate) -> ParameterCovariance:
+        return self._common.covariance(model, estimate)
 
     @property
     def _common(self) -> GradientMatching:

@@ -11,7 +11,7 @@ from sdefit.data import LONG_GAP, Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.dynamics.units import ScaledBounds
 from sdefit.errors import DataError
-from sdefit.methods._base import Method
+from sdefit.methods._base import Method, NoState, Stage
 from sdefit.methods._settings import check_whole
 from sdefit.optimise import levenberg_marquardt, log_mean_square
 from sdefit.result import Code, Estimate
@@ -41,6 +41,7 @@ class Moments(Method):
     name: ClassVar[str] = "moments"
     title: ClassVar[str] = "Moments of increments (baseline)"
     objective_name: ClassVar[str] = "loss"
+    State: ClassVar = NoState
     reference: ClassVar[str] = (
         "D. Florens-Zmirou (1989), Approximate discrete-time schemes for statistics of diffusion processes, "
         "Statistics 20(4)."
@@ -58,13 +59,17 @@ class Moments(Method):
                 f"{int(complete.argmin())} has {int(complete.min())}; use a method that fills gaps"
             )
 
-    def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
+    def stages(self) -> tuple[Stage, ...]:
+        return (self.regress,)
+
+    def regress(self, model: SDE, pool: Pool, start: Theta, key: Key, found: None) -> Estimate:
+        """θ by least squares, then G and σ from what it leaves."""
         rows = jax.vmap(_complete_first)(pool.times, pool.values, pool.observed)
         settled, theta, losses = self._least_squares(model, pool, rows, start, key)
         G, noise = _spread(model, pool, *_residuals(model, pool, rows, theta))
         mean, std = _bridge(pool, G, noise)
         code = jnp.where(settled, Code.OK, Code.NOT_CONVERGED)
-        return Estimate(theta, G, noise, mean, std, losses[-1], code, {}, {"loss": losses})
+        return Estimate(theta, G, noise, mean, std, losses[-1], code, NoState(), {"loss": losses})
 
     def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
         """Straight lines between observations, with the spread of a Brownian bridge around them."""

@@ -2,10 +2,11 @@
 
 from typing import ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from sdefit._types import Array, Float, Key, Theta
+from sdefit._types import Array, Float, Key, Scalar, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.on_path import drift_on_path
 from sdefit.dynamics.sde import SDE
@@ -16,7 +17,7 @@ from sdefit.inference.increments import filled
 from sdefit.inference.parameterisation import root
 from sdefit.matching.mean_matching import match_means, spread_starts
 from sdefit.matching.parameter_scales import rms, scales_on_path
-from sdefit.methods._base import Method
+from sdefit.methods._base import Method, Stage
 from sdefit.methods._field import Learned, Problem
 from sdefit.methods._settings import check_whole, is_finite
 from sdefit.result import Code, Estimate
@@ -25,6 +26,17 @@ from sdefit.ssm.kalman import Gaussian
 
 _KNOWN = 1e-10  # share of the largest information below which a direction of the field was not told
 _SAME = 1e-8  # how nearly a field must equal f(x, θ) along the path, as a share of the features' size
+
+
+class FieldState(eqx.Module):
+    """The learned field: inducing points and whitened values, lengthscale, scales, information; the paths' noise."""
+
+    points: Float[Array, "points state"]
+    length: Scalar
+    scale: Float[Array, "state"]
+    inducing_values: Float[Array, "points state"]
+    precision: Float[Array, "values values"]
+    noise: Float[Array, "draws paths state"]
 
 
 class NPSDE(Method):
@@ -60,6 +72,7 @@ class NPSDE(Method):
     name: ClassVar[str] = "npsde"
     title: ClassVar[str] = "NPSDE: a Gaussian-process drift learned through simulated paths"
     objective_name: ClassVar[str] = "log_evidence"
+    State: ClassVar = FieldState
     reference: ClassVar[str] = (
         "Ç. Yıldız, M. Heinonen, J. Intosalmi, H. Mannerström, H. Lähdesmäki (2018), Learning stochastic "
         "differential equations with Gaussian processes without gradient matching, MLSP."
@@ -80,45 +93,42 @@ class NPSDE(Method):
                 f" are {', '.join(model.inputs)}; take sf.Auto(), sf.MaRS() or sf.ESGF()"
             )
 
-    def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
+    def stages(self) -> tuple[Stage, ...]:
+        return (self.learn_and_project,)
+
+    def learn_and_project(self, model: SDE, pool: Pool, start: Theta, key: Key, found: None) -> Estimate:
         """The field, G and σ; the path; then θ."""
         noise_key, start_key = jax.random.split(key)
         problem = self._problem(model, pool, noise_key)
-        found = problem.learn(self.lengths, self.rounds, self.iterations)
-        field = field_on(problem.points, found.length)
-        v, Q, variance = problem.parts(problem.variance_params(found.fit.x))
+        learned = problem.learn(self.lengths, self.rounds, self.iterations)
+        field = field_on(problem.points, learned.length)
+        v, Q, variance = problem.parts(problem.variance_params(learned.fit.x))
         path = _smoothed(problem, field, v, Q, variance)
-        theta = self._project(model, pool, field, found, path[0], start, start_key)
-        hyper = {
-            "points": problem.points,
-            "length": found.length,
-            "scale": found.scale,
-            "inducing_values": v,
-            "precision": found.fit.at.curvature[: v.size, : v.size],
-            "noise": problem.noise,
-        }
-        code = jnp.where(found.fit.converged, Code.OK, Code.NOT_CONVERGED)
-        answer = Estimate(theta, root(Q), jnp.sqrt(variance), *path, found.evidence, code, hyper, {})
+        theta = self._project(model, pool, field, learned, path[0], start, start_key)
+        precision = learned.fit.at.curvature[: v.size, : v.size]
+        state = FieldState(problem.points, learned.length, learned.scale, v, precision, problem.noise)
+        code = jnp.where(learned.fit.converged, Code.OK, Code.NOT_CONVERGED)
+        answer = Estimate(theta, root(Q), jnp.sqrt(variance), *path, learned.evidence, code, state, {})
         return self._with_trace(model, pool, answer)
 
     def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
-        hyper, G = estimate.hyper, estimate.G
-        problem = Problem(model, pool, hyper["points"], hyper["noise"])
-        field = field_on(problem.points, hyper["length"])
-        return _smoothed(problem, field, hyper["inducing_values"], G @ G.T, estimate.noise**2)
+        state, G = _state(estimate), estimate.G
+        problem = Problem(model, pool, state.points, state.noise)
+        field = field_on(problem.points, state.length)
+        return _smoothed(problem, field, state.inducing_values, G @ G.T, estimate.noise**2)
 
     def field(self, estimate: Estimate, x: Float[Array, "n state"]) -> tuple[Array, Array]:
         """Mean and standard deviation of the learned drift at the rows of x, in standardised units."""
-        hyper = estimate.hyper
-        phi, v = field_on(hyper["points"], hyper["length"]).features(x), hyper["inducing_values"]
-        factor = jnp.linalg.cholesky(hyper["precision"])
+        state = _state(estimate)
+        phi, v = field_on(state.points, state.length).features(x), state.inducing_values
+        factor = jnp.linalg.cholesky(state.precision)
 
         def spread(k):
             rows = jnp.zeros((x.shape[0], *v.shape[::-1])).at[:, k].set(phi).reshape(x.shape[0], -1)
             return jnp.sum(jax.scipy.linalg.solve_triangular(factor, rows.T, lower=True) ** 2, axis=0)
 
         known = jnp.stack([spread(k) for k in range(v.shape[1])], axis=1)
-        beyond = jnp.maximum(1 - jnp.sum(phi**2, axis=1), 0.0)[:, None] * hyper["scale"][None, :] ** 2
+        beyond = jnp.maximum(1 - jnp.sum(phi**2, axis=1), 0.0)[:, None] * state.scale[None, :] ** 2
         return phi @ v, jnp.sqrt(known + beyond)
 
     def _problem(self, model: SDE, pool: Pool, key: Key) -> Problem:
@@ -164,6 +174,11 @@ class NPSDE(Method):
         own = unit * drift_on_path(model, pool, pool.times)(answer.mean, answer.theta)
         answer.trace.update(field_mean=learned[0], field_std=learned[1], field_model=own)
         return answer
+
+
+def _state(estimate: Estimate) -> FieldState:
+    assert isinstance(estimate.state, FieldState)
+    return estimate.state
 
 
 def _smoothed(problem: Problem, field: Field, v, Q, variance) -> tuple[Array, Array]:

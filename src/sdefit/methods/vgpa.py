@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sdefit._types import Array, Float, Key, Theta
+from sdefit._types import Array, Float, Int, Key, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
@@ -16,13 +16,22 @@ from sdefit.inference.increments import Increments, filled
 from sdefit.inference.initial_guess import guess_by_increments
 from sdefit.inference.likelihood import weak_priors
 from sdefit.inference.parameterisation import Parameterisation, Point, root
-from sdefit.methods._base import Information, Method
+from sdefit.methods._base import Method, ParameterCovariance, Stage
 from sdefit.methods._settings import check_choice, check_flag, check_not_negative, check_whole
 from sdefit.optimise import SearchResult, ValueGradHessian, levenberg_marquardt
 from sdefit.result import Code, Estimate
 from sdefit.ssm.filter import given_first_row
 from sdefit.ssm.kalman import Gaussian, Observations
 from sdefit.ssm.variational import Path, Posterior, bound_and_innovations, infer, refine, steps_of
+
+
+class VariationalState(eqx.Module):
+    """Coordinates, the bound at which each search ended, the sweeps, and the scales of θ's prior."""
+
+    coordinates: Float[Array, "coordinates"]
+    values: Float[Array, "starts"]
+    sweeps: Int[Array, "series"]
+    scales: Theta | None
 
 
 class VGPA(Method):
@@ -57,6 +66,8 @@ class VGPA(Method):
     name: ClassVar[str] = "vgpa"
     title: ClassVar[str] = "Variational Gaussian process approximation"
     objective_name: ClassVar[str] = "bound"
+    State: ClassVar = VariationalState
+    knows_covariance: ClassVar[bool] = True
     reference: ClassVar[str] = (
         "C. Archambeau, D. Cornford, M. Opper and J. Shawe-Taylor (2007), Gaussian process approximations of "
         "stochastic differential equations, JMLR Workshop and Conference Proceedings 1."
@@ -83,7 +94,11 @@ class VGPA(Method):
             rows = len(self.known_diffusion)
             raise ModelError(f"VGPA: known_diffusion must be {size} by {size}, one row per state, not {rows} by {rows}")
 
-    def estimate(self, model: SDE, pool: Pool, start: Theta, key: Key) -> Estimate:
+    def stages(self) -> tuple[Stage, ...]:
+        return (self.maximise,)
+
+    def maximise(self, model: SDE, pool: Pool, start: Theta, key: Key, found: None) -> Estimate:
+        """θ, G and σ of the highest bound."""
         parameterisation, increments = Parameterisation(model, pool, self.noise), Increments.of(model, pool)
         starts = guess_by_increments(parameterisation, increments, start, self.starts, key)
         scales = starts.scales if self.weak else None
@@ -96,14 +111,17 @@ class VGPA(Method):
         scales = Increments.of(model, pool).scales_near(begin[:P], parameterisation.max_step[:P]) if self.weak else None
         return self._estimate(parameterisation, pool, begin[None], scales)
 
-    def information(self, model: SDE, pool: Pool, estimate: Estimate) -> Information:
+    def covariance(self, model: SDE, pool: Pool, estimate: Estimate) -> ParameterCovariance:
         """From the expected curvature of the bound at the estimate; 0 for a G that is known."""
         parameterisation = Parameterisation(model, pool, self.noise)
-        variance_params = parameterisation.variance_params(estimate.hyper["coordinates"])
+        variance_params = parameterisation.variance_params(_state(estimate).coordinates)
         bound = _Bound(model, pool, self.substeps, self.sweeps)
         covariance = _inverse(bound.curved(lambda z: self._point(parameterisation, z), variance_params).curvature)
         slope = jax.jacfwd(parameterisation.quantities)(variance_params)
-        return Information(slope @ covariance @ slope.T)
+        return ParameterCovariance(slope @ covariance @ slope.T)
+
+    def search_values(self, estimate: Estimate) -> Float[Array, "starts"]:
+        return _state(estimate).values
 
     def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
         none = jnp.zeros((pool.times.shape[0], estimate.noise.size))
@@ -124,7 +142,7 @@ class VGPA(Method):
         found = bound.posterior(point)
         mean, std = self._rows(found.path.nodes)
         done = fit.converged & jnp.all(found.settled)
-        state = {"coordinates": fit.x, "values": -values, "sweeps": found.sweeps}
+        state = VariationalState(fit.x, -values, found.sweeps, scales)
         return Estimate(
             theta=point.theta,
             G=root(point.Q),
@@ -133,7 +151,7 @@ class VGPA(Method):
             std=std,
             objective=jnp.sum(found.bound),
             code=jnp.where(done, Code.OK, Code.NOT_CONVERGED),
-            hyper=state if scales is None else state | {"scales": scales},
+            state=state,
             trace={"bound": jnp.sum(found.bounds, axis=0), "search": -fit.values},
         )
 
@@ -177,6 +195,11 @@ class VGPA(Method):
         """Mean and standard deviation at the rows of the data."""
         variance = jnp.diagonal(belief.covariance, axis1=-2, axis2=-1)
         return belief.mean[:, :: self.substeps], jnp.sqrt(jnp.maximum(variance, 0.0))[:, :: self.substeps]
+
+
+def _state(estimate: Estimate) -> VariationalState:
+    assert isinstance(estimate.state, VariationalState)
+    return estimate.state
 
 
 @dataclasses.dataclass(frozen=True)

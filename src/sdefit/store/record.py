@@ -22,9 +22,8 @@ from sdefit.errors import FileError
 from sdefit.files import put
 from sdefit.store.hdf5 import check_storage
 from sdefit.store.schema import check_record
-from sdefit.store.upgrade import from_format_1
 
-FORMAT_VERSION = 2  # what 1 had otherwise: `upgrade`
+FORMAT_VERSION = 2
 _MARK = b"\nsdefit-sha256 "
 _TRAILER = len(_MARK) + 64 + 1
 
@@ -182,8 +181,9 @@ def _decode(path: Path, body: bytes, kind: str | None) -> Record:
             raise FileError(
                 f"{path} has format {version}, newer than the {FORMAT_VERSION} this sdefit reads; upgrade sdefit"
             )
+        if kind == "fit" and version < FORMAT_VERSION:
+            raise FileError(f"{path} has format {version}, from before sdefit 0.2; fit the data again")
         facts = json.loads(_text(file.variables["facts"][...]))
-        facts = from_format_1(facts) if version == 1 else facts
         arrays, coordinates = {}, {}
         for name, variable in file.variables.items():
             if variable.dimensions == (name,):

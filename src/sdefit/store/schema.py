@@ -86,7 +86,7 @@ def _check_fit(arrays: Arrays, facts: Any) -> None:
         need(not np.any(arrays[name][1] < 0), f"{name} must not be negative")
     _check_trace({n.removeprefix("trace_"): a for n, (_, a) in arrays.items() if n.startswith("trace_")}, found)
     for name in arrays:
-        need(not name.startswith(("hyper_", "trace_")) or _kind(arrays, name) in "fiub", f"{name} must hold numbers")
+        need(not name.startswith(("state_", "trace_")) or _kind(arrays, name) in "fiub", f"{name} must hold numbers")
     _check_truth(facts["truth"] or {}, found["state"])
     _check_kept(facts, found)
 

@@ -14,7 +14,7 @@ from sdefit.dynamics.schemes import SCHEMES, draws, march
 from sdefit.dynamics.sde import SDE
 from sdefit.inference.likelihood import step_counts
 from sdefit.methods import _driver
-from sdefit.methods._base import Method
+from sdefit.methods._base import LikelihoodMethod, Method
 from sdefit.result import Estimate
 from sdefit.uncertainty.importance import possible
 
@@ -69,7 +69,7 @@ def replicas(
     may be one whose paths blow up, and how far estimates of θ fall depends more on how strong the noises are.
     """
     keys = jax.random.split(key)
-    averaged = type(method).likelihood is not Method.likelihood
+    averaged = isinstance(method, LikelihoodMethod)
     init = _from_posterior if averaged else _from_first_half
     which, sources, before = init(model, method, pools, estimates, draws, keys[0], batch)
     run = refit(model, method, pools, estimates, which, sources, keys[1], batch)

@@ -1,4 +1,4 @@
-"""Standard errors of every quantity from a method's own `Information`, in the user's units."""
+"""Standard errors of every quantity from a method's own `ParameterCovariance`, in the user's units."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.methods import _driver
-from sdefit.methods._base import Information, Method
+from sdefit.methods._base import Method, ParameterCovariance
 from sdefit.result import Estimate
 from sdefit.uncertainty.bootstrap import Values
 from sdefit.uncertainty.quantities import Quantities
@@ -16,7 +16,7 @@ from sdefit.uncertainty.quantities import Quantities
 
 def covariance(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> _driver.Run | None:
     """The covariance of (θ, G Gᵀ row by row, σ²) in the user's units; None where the method knows nothing."""
-    if type(method).information is Method.information:
+    if not method.knows_covariance:
         return None
     run = _driver.PROGRAMS.run(_information, model, method, *_inputs(pool, estimate))
     return run._replace(value=in_users_units(model, run.value, pool.scale, pool.time_scale))
@@ -24,7 +24,7 @@ def covariance(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> _d
 
 def ahead(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> None:
     """Have the program of `covariance` compiled before there is an estimate, from the shapes of one."""
-    if type(method).information is not Method.information:
+    if method.knows_covariance:
         _driver.PROGRAMS.start(_information, model, method, *_inputs(pool, estimate))
 
 
@@ -41,8 +41,8 @@ def _inputs(pool: Pool, estimate: Estimate) -> tuple[Pool, Estimate]:
 
 
 def _information(model: SDE, method: Method, pool: Pool, estimate: Estimate):
-    found = method.information(model, pool, estimate)
-    assert isinstance(found, Information)
+    found = method.covariance(model, pool, estimate)
+    assert isinstance(found, ParameterCovariance)
     return found.covariance
 
 

@@ -16,10 +16,10 @@ import numpy as np
 from sdefit._types import Array, Float, Key, Scalar
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
-from sdefit.inference.likelihood import Likelihood, filter_pool
+from sdefit.inference.likelihood import Likelihood, filter_pool, filter_state
 from sdefit.inference.parameterisation import Parameterisation, root
 from sdefit.matching.latent_process import observations
-from sdefit.methods._base import Method
+from sdefit.methods._base import LikelihoodMethod, Method
 from sdefit.priors import NoiseLevels, ThetaPrior, noise_levels, theta_prior
 from sdefit.result import Estimate
 
@@ -35,11 +35,10 @@ def possible(
     model: SDE, method: Method, pool: Pool, estimate: Estimate, draws: int, key: Key
 ) -> tuple[Float[Array, "draws params"], Float[Array, "draws state state"], Float[Array, "draws state"]]:
     """θ, and G and σ standardised, as far as the data leave them open."""
-    likelihood = method.likelihood(model, pool, estimate)
-    assert likelihood is not None
-    scales = estimate.hyper.get("scales")
-    target = _Target(likelihood, None if scales is None else theta_prior(model, scales))
-    v, half = target.begin(estimate.hyper["coordinates"], estimate.hyper["curvature"])
+    assert isinstance(method, LikelihoodMethod)
+    likelihood, state = method.likelihood(model, pool, estimate), filter_state(estimate)
+    target = _Target(likelihood, None if state.scales is None else theta_prior(model, state.scales))
+    v, half = target.begin(state.coordinates, state.curvature)
     round_key, pick_key = jax.random.split(key)
 
     def one(carry, key):

@@ -16,7 +16,7 @@ from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import InputError
 from sdefit.methods import _driver
-from sdefit.methods._base import Method
+from sdefit.methods._base import LikelihoodMethod, Method
 from sdefit.result import Estimate
 from sdefit.uncertainty import errors, verdict
 from sdefit.uncertainty.bootstrap import Replicas, Values, finite, replicas, source_of, values_of
@@ -142,7 +142,7 @@ def posterior_is_cheap(method: Method, pool: Pool) -> bool:
 
     In long ones the posterior is as good as normal, and standard errors say the same.
     """
-    return type(method).likelihood is not Method.likelihood and pool.values.shape[-2] * len(pool.values) <= _LONG
+    return isinstance(method, LikelihoodMethod) and pool.values.shape[-2] * len(pool.values) <= _LONG
 
 
 def degrees_of_freedom(model: SDE, observed: Iterable[Any]) -> int:
@@ -197,7 +197,7 @@ def _without_refits(kind, lower, upper, std, covariance, run: _driver.Run | None
 
 
 def _covariance(quantities: Quantities, found: Values) -> np.ndarray:
-    """The covariance of draws of (θ, G Gᵀ row by row, σ²), as a method's `Information` has it."""
+    """The covariance of draws of (θ, G Gᵀ row by row, σ²), as a method's `ParameterCovariance` has it."""
     kept = jax.tree.map(lambda a: a[finite(found)], found)
     GGt = kept.G @ np.swapaxes(kept.G, -1, -2)
     rows = np.concatenate([kept.theta, GGt.reshape(len(GGt), -1), np.asarray(kept.noise) ** 2], axis=1)

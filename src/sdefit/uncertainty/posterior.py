@@ -18,9 +18,9 @@ from sdefit._types import Array, Float, Key, Scalar, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import InputError
-from sdefit.inference.likelihood import Likelihood
+from sdefit.inference.likelihood import Likelihood, filter_state
 from sdefit.inference.parameterisation import root
-from sdefit.methods._base import Method
+from sdefit.methods._base import LikelihoodMethod, Method
 from sdefit.result import Estimate
 from sdefit.uncertainty.importance import inverse_root
 
@@ -44,12 +44,12 @@ def sample(
     for word, number in (("draws", draws), ("warmup", warmup), ("chains", chains)):
         if not (isinstance(number, int) and number >= 1):
             raise InputError(f"{word} must be a whole number of at least 1, not {number!r}")
+    if not isinstance(method, LikelihoodMethod):
+        raise InputError(f"posterior needs a method with a likelihood, such as sf.ESGF(), not {method.name}")
     with settings():
         pool, estimate = jax.tree.map(jnp.asarray, (pool, estimate))
         likelihood = method.likelihood(model, pool, estimate)
-        if likelihood is None:
-            raise InputError(f"posterior needs a method with a likelihood, such as sf.ESGF(), not {method.name}")
-        u, diverging = _nuts(likelihood, estimate.hyper["coordinates"], draws, warmup, chains, key)
+        u, diverging = _nuts(likelihood, filter_state(estimate).coordinates, draws, warmup, chains, key)
         theta, G, noise = jax.jit(jax.vmap(jax.vmap(lambda u: _parts(likelihood, u))))(u)
         G, noise = jax.vmap(jax.vmap(pool.diffusion_out))(G), pool.spread_out(noise)
         return Draws(*(np.asarray(a) for a in (theta, G, noise, diverging)))

@@ -14,7 +14,7 @@ from sdefit.errors import InputError, ModelError
 from sdefit.inference.likelihood import filter_pool, step_counts
 from sdefit.inference.parameterisation import Parameterisation
 from sdefit.methods import _driver
-from sdefit.methods._base import Method
+from sdefit.methods._base import LikelihoodMethod, Method
 from sdefit.methods.esgf import ESGF
 from sdefit.optimise import ValueGradHessian, levenberg_marquardt
 from sdefit.result import Estimate
@@ -54,7 +54,7 @@ def profile(
         raise InputError(f"level must lie between 0 and 1, not {level!r}")
     place = np.array(model.free.index(name), np.int32)
     shares = np.linspace(-_REACH, _REACH, points | 1)  # odd: the middle one is the best
-    scales = estimate.hyper.get("scales")
+    scales = getattr(estimate.state, "scales", None)
     inputs = (pool, estimate.theta, estimate.G, estimate.noise, estimate.mean[:, 0], scales, place, shares)
     run = _driver.PROGRAMS.run(_profile, model, method, *inputs)
     values, found = (np.asarray(one) for one in run.value)
@@ -84,7 +84,7 @@ def _profile(
 ) -> tuple[Array, Array]:
     """Values of one parameter, and the highest log-likelihood at each, with the method's own weak priors."""
     parameterisation = Parameterisation(model, pool, "each")
-    prior = (method if isinstance(method, ESGF) else ESGF(weak=True)).prior(parameterisation, scales)
+    prior = (method if isinstance(method, LikelihoodMethod) else ESGF(weak=True)).prior(parameterisation, scales)
     steps = 2 * step_counts(model, pool, theta[None])
 
     def fn(u, unit) -> ValueGradHessian:
