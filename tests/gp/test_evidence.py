@@ -226,7 +226,7 @@ def drawn(model, u, seed, series, rows):
     joint = quick(dense._joint)
     for _ in range(series):
         times = np.concatenate([[0.0], np.cumsum(rng.uniform(0.5, 1.5, size=rows - 1))])
-        cov = np.asarray(joint(hyper, full(times, np.zeros((rows, K)))).yy)
+        cov = np.asarray(joint(params, full(times, np.zeros((rows, K)))).yy)
         cov = cov + np.diag(np.repeat(np.asarray(params.noise) ** 2 + 1e-6, rows))
         values = np.linalg.cholesky(cov) @ rng.normal(size=K * rows)
         out.append(full(times, values.reshape(K, rows).T))

@@ -50,15 +50,15 @@ def problem(gaps, seed, states, missing=0.3, noise=0.1):
     observed[ROWS // 2] = missing == 0  # a whole row, too
     values = np.where(observed, rng.normal(size=(ROWS, states)), 7.0)
     G = np.tril(rng.normal(size=(states, states)), -1) + np.diag(rng.uniform(0.2, 1.0, states))
-    hyper = LatentParams(
+    params = LatentParams(
         scale=jnp.asarray(rng.uniform(0.5, 1.5, states)),
         length=jnp.asarray(rng.uniform(1.0, 4.0, states)),
         shape=jnp.asarray(rng.uniform(0.5, 2.0, states)),
         noise=jnp.asarray(noise * rng.uniform(0.5, 1.5, states)),
         G=jnp.asarray(G),
-        rate=jnp.asarray(rng.uniform(0.2, 2.0)),
+        ou_rate=jnp.asarray(rng.uniform(0.2, 2.0)),
     )
-    return hyper, Observations(jnp.asarray(times), jnp.asarray(values), jnp.asarray(observed))
+    return params, Observations(jnp.asarray(times), jnp.asarray(values), jnp.asarray(observed))
 
 
 # These programs run for microseconds: most of a test's time would be spent making them fast.
@@ -73,9 +73,9 @@ def blocks_of(kernel):
 # --- the paper's formulas, written out -------------------------------------------------------------------------
 
 
-def ou_covariance(hyper, times):
+def ou_covariance(params, times):
     """B Ω Bᵀ entry by entry; at rate 1, Ω is ½e^{−|t−s|} − ½e^{−(t+s)} with time from the first observation."""
-    t, rate, GGt = np.asarray(times - times[0]), float(hyper.rate), np.asarray(hyper.G @ hyper.G.T)
+    t, rate, GGt = np.asarray(times - times[0]), float(params.ou_rate), np.asarray(params.G @ params.G.T)
     n, states = t.size, len(GGt)
     out = np.zeros((states * n, states * n))
     for k in range(states):
@@ -87,16 +87,16 @@ def ou_covariance(hyper, times):
     return out
 
 
-def naive_covariances(kernel, hyper, data, jitter=JITTER):
+def naive_covariances(kernel, params, data, jitter=JITTER):
     """C, ʹC, Cʺ, Ω̃ and T of the paper, unrolled state by state."""
     n, states = data.values.shape
     C, left, both = (np.zeros((states * n, states * n)) for _ in range(3))
     for k in range(states):
         block = slice(k * n, (k + 1) * n)
-        phi = hyper.scale[k], hyper.length[k], hyper.shape[k]
+        phi = params.scale[k], params.length[k], params.shape[k]
         C[block, block], left[block, block], _, both[block, block] = blocks_of(kernel)(data.times, *phi)
-    T = np.diag(np.repeat(np.asarray(hyper.noise) ** 2 + jitter, n))
-    return C, left, both, ou_covariance(hyper, data.times), T
+    T = np.diag(np.repeat(np.asarray(params.noise) ** 2 + jitter, n))
+    return C, left, both, ou_covariance(params, data.times), T
 
 
 def unrolled(values):
@@ -107,8 +107,8 @@ def rolled(vector, data):
     return vector.reshape(data.values.shape[::-1]).T
 
 
-def naive_evidence(kernel, hyper, data):
-    C, _, _, omega, T = naive_covariances(kernel, hyper, data)
+def naive_evidence(kernel, params, data):
+    C, _, _, omega, T = naive_covariances(kernel, params, data)
     seen = unrolled(data.observed)
     cov, y = (C + omega + T)[np.ix_(seen, seen)], unrolled(data.values)[seen]
     return -0.5 * (y @ np.linalg.solve(cov, y) + np.linalg.slogdet(cov)[1] + y.size * np.log(2 * np.pi))
@@ -129,7 +129,7 @@ def posterior_of(solver):
 
 @functools.cache
 def draw_of(solver, samples):
-    return quick(lambda hyper, data, key: solver.draw(hyper, data, samples, key))
+    return quick(lambda params, data, key: solver.draw(params, data, samples, key))
 
 
 @functools.cache
@@ -158,14 +158,14 @@ def close(got, expected, share=1e-8):
     np.testing.assert_allclose(got, expected, rtol=0, atol=share * size)
 
 
-def assert_solvers_agree(kernel, hyper, data, share=1e-8, rate_share=None):
+def assert_solvers_agree(kernel, params, data, share=1e-8, rate_share=None):
     dense, space = solvers(kernel)
-    (value, slope), (expected, expected_slope) = evidence_of(space)(hyper, data), evidence_of(dense)(hyper, data)
+    (value, slope), (expected, expected_slope) = evidence_of(space)(params, data), evidence_of(dense)(params, data)
     close(value, expected, share)
     for name in ("scale", "length", "noise", "G", "rate"):
         within = rate_share if name == "rate" and rate_share else share
         close(getattr(slope, name), getattr(expected_slope, name), within)
-    got, wanted = posterior_of(space)(hyper, data), posterior_of(dense)(hyper, data)
+    got, wanted = posterior_of(space)(params, data), posterior_of(dense)(params, data)
     for name in ("z", "dz", "o", "x", "std"):
         close(getattr(got, name), getattr(wanted, name), share)
 
@@ -180,16 +180,16 @@ OTHERS = [pytest.param(kernel, marks=pytest.mark.long) for kernel in ("matern32"
 def test_dense_evidence_is_the_normal_density_of_what_was_observed(kernel):
     dense = Dense(JITTER, kernel=get_kernel(kernel))
     for seed in SEEDS:
-        hyper, data = problem(irregular, seed, 2)
-        assert evidence_of(dense)(hyper, data)[0] == pytest.approx(naive_evidence(kernel, hyper, data), rel=1e-10)
+        params, data = problem(irregular, seed, 2)
+        assert evidence_of(dense)(params, data)[0] == pytest.approx(naive_evidence(kernel, params, data), rel=1e-10)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "sigmoid"])
 def test_dense_gradient_is_that_of_the_evidence(kernel):
     dense = Dense(JITTER, kernel=get_kernel(kernel))
-    hyper, data = problem(irregular, 3, 2)
-    slope = evidence_of(dense)(hyper, data)[1]
-    leaves, tree = jax.tree.flatten(hyper)
+    params, data = problem(irregular, 3, 2)
+    slope = evidence_of(dense)(params, data)[1]
+    leaves, tree = jax.tree.flatten(params)
     rng = np.random.default_rng(0)
     for _ in range(4):  # along random directions, by differences of the NumPy evidence
         way = [jnp.asarray(rng.normal(size=leaf.shape)) for leaf in leaves]
@@ -201,9 +201,9 @@ def test_dense_gradient_is_that_of_the_evidence(kernel):
         assert along == pytest.approx((up - down) / 2e-5, rel=1e-5, abs=1e-5)
 
 
-def appendix_moments(kernel, hyper, data):
+def appendix_moments(kernel, params, data):
     """Mean and covariance of (z, ż, o) given y by the two ancestral schemes of the paper's appendix."""
-    C, left, both, omega, T = naive_covariances(kernel, hyper, data)
+    C, left, both, omega, T = naive_covariances(kernel, params, data)
     y = unrolled(data.values)
     total = np.linalg.inv(omega + C + T)
     m_o, C_o = omega @ total @ y, omega @ total @ (C + T)
@@ -223,27 +223,27 @@ def test_dense_posterior_is_the_papers_appendix(kernel):
     dense = Dense(JITTER, kernel=get_kernel(kernel))
     for seed in SEEDS[:2]:
         # Far apart, so that C⁻¹ of the formula keeps its digits.
-        hyper, data = problem(wide_gaps, seed, 2, missing=0.0)
-        mean, cov = appendix_moments(kernel, hyper, data)
-        got = posterior_of(dense)(hyper, data)
+        params, data = problem(wide_gaps, seed, 2, missing=0.0)
+        mean, cov = appendix_moments(kernel, params, data)
+        got = posterior_of(dense)(params, data)
         z, dz, o = np.split(mean, 3)
         for name, expected in {"z": z, "dz": dz, "o": o, "x": z + o}.items():
             close(getattr(got, name), rolled(expected, data))
         size = z.size
         zz, zo, oo = cov[:size, :size], cov[:size, 2 * size :], cov[2 * size :, 2 * size :]
         close(got.std, rolled(np.sqrt(np.diagonal(zz + zo + zo.T + oo)), data))
-        blocks = conditional_of(dense)(hyper, data)[1]
+        blocks = conditional_of(dense)(params, data)[1]
         close(np.block([list(row) for row in blocks]), cov)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_latent_ou_covariance(seed):
-    hyper, data = problem(irregular, seed, 2)
-    none = LatentParams(1e-12 * hyper.scale, hyper.length, hyper.shape, hyper.noise, hyper.G, hyper.rate)
+    params, data = problem(irregular, seed, 2)
+    none = LatentParams(1e-12 * params.scale, params.length, params.shape, params.noise, params.G, params.ou_rate)
     joint = joint_of(Dense(0.0, kernel=get_kernel("rbf")))(none, data)
     size = data.values.size
-    close(joint.ss[2 * size :, 2 * size :], ou_covariance(hyper, data.times), 1e-14)
-    close(joint.yy, ou_covariance(hyper, data.times), 1e-14)
+    close(joint.ss[2 * size :, 2 * size :], ou_covariance(params, data.times), 1e-14)
+    close(joint.yy, ou_covariance(params, data.times), 1e-14)
     assert np.all(joint.ss[2 * size :: ROWS] == 0)  # o is 0 at the first observation
 
 
@@ -294,24 +294,24 @@ def test_matern_steps_are_those_of_its_differential_equation(kernel, where):
 def test_state_space_agrees_with_dense(kernel, states, gaps):
     for seed in SEEDS:
         for missing in (0.0, 0.3):
-            hyper, data = problem(gaps, seed, states, missing)
-            assert_solvers_agree(kernel, hyper, data)
+            params, data = problem(gaps, seed, states, missing)
+            assert_solvers_agree(kernel, params, data)
 
 
 @pytest.mark.parametrize("size", [1, 4, 6])
 def test_blocks_change_nothing(size, monkeypatch):
     """Value and derivatives, also in the data, in many blocks or in one; of 4 and 6 rows, the last is not full."""
-    hyper, data = problem(irregular, 3, 2, missing=0.3)
+    params, data = problem(irregular, 3, 2, missing=0.3)
     data = jax.tree.map(lambda a: a[:-1], data)
     assert ROWS - 1 == 11
 
     def evidence():
         space = StateSpace(JITTER, kernel="matern52")
 
-        def by_values(hyper, y):
-            return space.log_evidence(hyper, Observations(data.times, y, data.observed))
+        def by_values(params, y):
+            return space.log_evidence(params, Observations(data.times, y, data.observed))
 
-        return quick(jax.value_and_grad(by_values, argnums=(0, 1)))(hyper, data.values)
+        return quick(jax.value_and_grad(by_values, argnums=(0, 1)))(params, data.values)
 
     whole = evidence()
     monkeypatch.setattr(likelihood, "_BLOCK", size)
@@ -319,12 +319,12 @@ def test_blocks_change_nothing(size, monkeypatch):
 
 
 def test_agree_when_almost_nothing_was_observed():
-    hyper, data = problem(irregular, 0, 2)
+    params, data = problem(irregular, 0, 2)
     only = jnp.zeros_like(data.observed).at[5, 1].set(True)
-    assert_solvers_agree("matern52", hyper, Observations(data.times, data.values, only))
-    assert_solvers_agree("matern52", hyper, Observations(data.times, data.values, jnp.zeros_like(only)))
+    assert_solvers_agree("matern52", params, Observations(data.times, data.values, only))
+    assert_solvers_agree("matern52", params, Observations(data.times, data.values, jnp.zeros_like(only)))
     assert (
-        evidence_of(solvers("matern52")[1])(hyper, Observations(data.times, data.values, jnp.zeros_like(only)))[0] == 0
+        evidence_of(solvers("matern52")[1])(params, Observations(data.times, data.values, jnp.zeros_like(only)))[0] == 0
     )
 
 
@@ -332,36 +332,36 @@ def test_agree_when_almost_nothing_was_observed():
 def test_agree_without_noise(gaps):
     """Only the jitter is left, so the dense matrix has a condition of 1e6 and more: it loses those digits."""
     for seed in SEEDS:
-        hyper, data = problem(gaps, seed, 2, noise=0.0)
+        params, data = problem(gaps, seed, 2, noise=0.0)
         # Data that the model could have made: otherwise the evidence itself is of size 1e6.
         smooth = jnp.sin(0.3 * data.times)[:, None] * jnp.ones((1, 2))
-        assert_solvers_agree("matern52", hyper, Observations(data.times, smooth, data.observed), share=1e-6)
+        assert_solvers_agree("matern52", params, Observations(data.times, smooth, data.observed), share=1e-6)
 
 
 @pytest.mark.parametrize("rate", [1e-9, 1e-4, 1e3])
 def test_rates_from_brownian_motion_to_white_noise(rate):
-    hyper, data = problem(irregular, 1, 2)
-    hyper = LatentParams(hyper.scale, hyper.length, hyper.shape, hyper.noise, hyper.G, jnp.asarray(rate))
+    params, data = problem(irregular, 1, 2)
+    params = LatentParams(params.scale, params.length, params.shape, params.noise, params.G, jnp.asarray(rate))
     # (1 − e^{−2γΔ})/2γ is exact, but its derivative in γ is a difference of numbers 1/γ times its size.
-    assert_solvers_agree("matern52", hyper, data, rate_share=max(1e-8, 1e-13 / rate))
+    assert_solvers_agree("matern52", params, data, rate_share=max(1e-8, 1e-13 / rate))
     dense = solvers("matern52")[0]
     size, t = data.values.size, np.asarray(data.times)
-    omega = joint_of(dense)(hyper, data).ss[2 * size :, 2 * size :]
-    brownian = np.kron(np.asarray(hyper.G @ hyper.G.T), np.minimum(t[:, None], t[None, :]))
+    omega = joint_of(dense)(params, data).ss[2 * size :, 2 * size :]
+    brownian = np.kron(np.asarray(params.G @ params.G.T), np.minimum(t[:, None], t[None, :]))
     if rate < 1:  # Ω = min(t, s) − γ t s + O(γ²)
         close(omega, brownian, rate * t[-1] ** 2)
     else:
         white = np.diagonal(omega).reshape(2, ROWS)[:, 1:]
-        close(white, (np.sum(np.asarray(hyper.G) ** 2, axis=1) / (2 * rate))[:, None] * np.ones((1, ROWS - 1)), 1e-9)
+        close(white, (np.sum(np.asarray(params.G) ** 2, axis=1) / (2 * rate))[:, None] * np.ones((1, ROWS - 1)), 1e-9)
 
 
 def test_the_clock_does_not_matter():
     for kernel in ORDER:
-        hyper, data = problem(irregular, 2, 1)
+        params, data = problem(irregular, 2, 1)
         for shift in (2000.0, -2000.0):
             moved = Observations(data.times + shift, data.values, data.observed)
             for solver in solvers(kernel):
-                close(evidence_of(solver)(hyper, moved)[0], evidence_of(solver)(hyper, data)[0], 1e-9)
+                close(evidence_of(solver)(params, moved)[0], evidence_of(solver)(params, data)[0], 1e-9)
 
 
 def padded(data, rows):
@@ -379,16 +379,16 @@ def test_padding_changes_nothing(which):
     solver = solvers("matern52")[which == "space"]
     key = jax.random.key(0)
     for seed in SEEDS[:2]:
-        hyper, data = problem(irregular, seed, 1)
+        params, data = problem(irregular, seed, 1)
         more = padded(data, 4)
-        value, slope = evidence_of(solver)(hyper, more)
-        expected, expected_slope = evidence_of(solver)(hyper, data)
+        value, slope = evidence_of(solver)(params, more)
+        expected, expected_slope = evidence_of(solver)(params, data)
         close(value, expected, 1e-11)
         jax.tree.map(lambda a, b: close(a, b, 1e-9), slope, expected_slope)
-        for name, wanted in vars(posterior_of(solver)(hyper, data)).items():
-            close(getattr(posterior_of(solver)(hyper, more), name)[:ROWS], wanted, 1e-9)
-        for name, wanted in vars(draw_of(solver, 6)(hyper, data, key)).items():
-            close(getattr(draw_of(solver, 6)(hyper, more, key), name)[:, :ROWS], wanted)
+        for name, wanted in vars(posterior_of(solver)(params, data)).items():
+            close(getattr(posterior_of(solver)(params, more), name)[:ROWS], wanted, 1e-9)
+        for name, wanted in vars(draw_of(solver, 6)(params, data, key)).items():
+            close(getattr(draw_of(solver, 6)(params, more, key), name)[:, :ROWS], wanted)
 
 
 # --- draws -----------------------------------------------------------------------------------------------------
@@ -399,24 +399,24 @@ def test_state_space_draws_have_exactly_the_posterior_moments(kernel, states):
     """A draw is linear in its normal numbers: fed the columns of the identity, it gives a root of its covariance."""
     dense, space = solvers(kernel)
     for gaps in GAPS:
-        hyper, data = problem(gaps, 5, states)
-        mean, cov = exact_moments(dense, hyper, data)
-        roots = draws_from_identity(space, hyper, data)
+        params, data = problem(gaps, 5, states)
+        mean, cov = exact_moments(dense, params, data)
+        roots = draws_from_identity(space, params, data)
         paths = np.concatenate([np.asarray(a).transpose(0, 2, 1) for a in roots], axis=1)  # (samples, 3·states, times)
         root = paths.reshape(len(paths), -1)[1:] - paths.reshape(len(paths), -1)[:1]
         close(paths[0].reshape(-1), mean)
         close(root.T @ root, cov)
 
 
-def exact_moments(dense, hyper, data):
-    mean, blocks = conditional_of(dense)(hyper, data)
+def exact_moments(dense, params, data):
+    mean, blocks = conditional_of(dense)(params, data)
     return np.concatenate([unrolled(m) for m in mean]), np.block([list(row) for row in blocks])
 
 
 @functools.cache
 def _from_identity(space):
-    def draws(hyper, data):
-        given = space.condition(hyper, data)
+    def draws(params, data):
+        given = space.condition(params, data)
         n, cut = data.values.shape[0], given.initial.shape[0]
         width = cut + data.values.shape[1]
         columns = jnp.eye(n * width).reshape(n, width, n * width)
@@ -427,8 +427,8 @@ def _from_identity(space):
     return quick(draws)
 
 
-def draws_from_identity(space, hyper, data):
-    return _from_identity(space)(hyper, data)
+def draws_from_identity(space, params, data):
+    return _from_identity(space)(params, data)
 
 
 @pytest.mark.parametrize("which", ["dense", "space"])
@@ -439,10 +439,10 @@ def test_drawn_moments(which):
     """
     samples = 8000
     dense, space = solvers("matern52")
-    hyper, data = problem(irregular, 7, 2)
-    mean, cov = exact_moments(dense, hyper, data)
+    params, data = problem(irregular, 7, 2)
+    mean, cov = exact_moments(dense, params, data)
     for seed in SEEDS:
-        draws = draw_of(dense if which == "dense" else space, samples)(hyper, data, jax.random.key(seed))
+        draws = draw_of(dense if which == "dense" else space, samples)(params, data, jax.random.key(seed))
         flat = np.concatenate([np.asarray(a).transpose(0, 2, 1) for a in vars(draws).values()], axis=1)
         flat = flat.reshape(samples, -1)
         close(np.mean(flat, axis=0), mean)
@@ -465,8 +465,10 @@ def test_dense_draws_of_smooth_kernels_are_finite(kernel):
     data = Observations(times, jnp.sin(times / 8)[:, None], jnp.ones((80, 1), bool))
     for length in (3.0, 20.0, 100.0):
         for noise, G in ((1e-4, 0.0), (1e-4, 1e-4), (0.1, 0.0)):
-            hyper = LatentParams(20 * one, length * one, one, noise * one, jnp.full((1, 1), G), jnp.asarray(1 / length))
-            draws = draw_of(dense, 4)(hyper, data, jax.random.key(1))
+            params = LatentParams(
+                20 * one, length * one, one, noise * one, jnp.full((1, 1), G), jnp.asarray(1 / length)
+            )
+            draws = draw_of(dense, 4)(params, data, jax.random.key(1))
             assert all(np.all(np.isfinite(a)) for a in vars(draws).values())
             x = np.asarray(draws.z + draws.o)
             # What was observed is known at least as well as by its own observation alone.
@@ -474,10 +476,10 @@ def test_dense_draws_of_smooth_kernels_are_finite(kernel):
 
 
 def test_the_same_key_gives_the_same_draws():
-    hyper, data = problem(irregular, 0, 1)
+    params, data = problem(irregular, 0, 1)
     space = solvers("matern52")[1]
-    first, again = (draw_of(space, 6)(hyper, data, jax.random.key(3)) for _ in range(2))
-    other = draw_of(space, 6)(hyper, data, jax.random.key(4))
+    first, again = (draw_of(space, 6)(params, data, jax.random.key(3)) for _ in range(2))
+    other = draw_of(space, 6)(params, data, jax.random.key(4))
     np.testing.assert_array_equal(first.z, again.z)
     assert not np.allclose(first.z, other.z)
 
@@ -497,11 +499,11 @@ def test_state_space_at_two_thousand_times():
     values = np.sin(times / 5)[:, None] + 0.1 * rng.normal(size=(2000, 1))
     data = Observations(jnp.asarray(times), jnp.asarray(values), jnp.ones((2000, 1), bool))
     one = jnp.ones(1)
-    hyper = LatentParams(one, 5 * one, one, 0.1 * one, 0.05 * jnp.ones((1, 1)), jnp.asarray(0.2))
+    params = LatentParams(one, 5 * one, one, 0.1 * one, 0.05 * jnp.ones((1, 1)), jnp.asarray(0.2))
     space = solvers("matern52")[1]
-    value, slope = evidence_of(space)(hyper, data)
+    value, slope = evidence_of(space)(params, data)
     assert 500 < value < 2500 and all(np.all(np.isfinite(a)) for a in jax.tree.leaves(slope))
-    std = np.asarray(posterior_of(space)(hyper, data).std)
+    std = np.asarray(posterior_of(space)(params, data).std)
     assert np.all(std > 0.02) and np.all(std < 0.1)
 
 
