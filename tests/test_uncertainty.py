@@ -366,8 +366,12 @@ def test_the_verdict_knows_what_the_drift_does_not_depend_on():
     values = np.array([0.5, 1.0, 0.3, 0.09, 0.1])
     half = 0.01 * values
     ends = values - half, values + half
-    assert judge(OU, evidence(values, *ends, np.ones(2), [True, False])).words[:2] == ("identified", "not identified")
-    assert set(judge(OU, evidence(values, *ends, np.ones(2), freedom=0)).words) == {"not identified"}
+    words = judge(OU, evidence(values, *ends, np.ones(2), [True, False])).words[:2]
+    assert words == ("weakly identified", "not identified")  # rate beside a level that may be anything
+    apart = judge(OU, evidence(values, *ends, np.ones(2), [True, False], together=np.eye(2, dtype=bool))).words[:2]
+    assert apart == ("identified", "not identified")
+    for freedom, word in ((0, "not identified"), (2, "weakly identified"), (3, "identified")):
+        assert set(judge(OU, evidence(values, *ends, np.ones(2), freedom=freedom)).words) == {word}
 
 
 # --- units -----------------------------------------------------------------------------------------------------
@@ -437,10 +441,11 @@ def test_profile_is_a_parabola_near_its_top(found):
 # --- verdict ---------------------------------------------------------------------------------------------------
 
 
-def evidence(values, lower, upper, sizes, separable=None, freedom=50):
+def evidence(values, lower, upper, sizes, separable=None, freedom=50, together=None):
     """What a verdict is made from, at the level .9; as a rule every parameter moves the drift in its own way."""
     separable = np.ones(len(sizes), bool) if separable is None else np.array(separable)
-    return Evidence(values, lower, upper, 0.9, sizes, separable, freedom, None)
+    together = np.ones((len(sizes), len(sizes)), bool) if together is None else np.array(together)
+    return Evidence(values, lower, upper, 0.9, sizes, separable, together, freedom, None)
 
 
 def test_a_noise_that_was_given_is_not_in_doubt():

@@ -22,10 +22,11 @@ from sdefit.uncertainty import errors, verdict
 from sdefit.uncertainty.bootstrap import Replicas, Values, finite, replicas, source_of, values_of
 from sdefit.uncertainty.importance import possible
 from sdefit.uncertainty.quantities import Quantities
-from sdefit.uncertainty.verdict import Evidence, judge, natural_scales
+from sdefit.uncertainty.verdict import Evidence, judge, sizes_of
 
 _REGROWN = 2.0  # the most by which θ's distances grow where refits find a smaller G
 _DRAWS = 1000  # from the posterior
+_DISTINCT = 50  # of them: with fewer the sampler has lost its way, and standard errors stand in
 _LONG = 2000  # rows above which thousands of likelihoods cost more than a fit
 BATCH = 32  # refits in one run of a program: on a GPU the slowest search of a batch holds up the others
 
@@ -120,10 +121,10 @@ def intervals(
     if draws:
         found = _by_bootstrap(quantities, method, pool, estimate, here, (level, draws, key, batch))
     elif posterior_is_cheap(method, pool):
-        found = _by_posterior(quantities, method, pool, estimate, values, (level, freedom, key))
+        found = _by_posterior(quantities, method, pool, estimate, here, (level, freedom, key))
     else:
         found = _by_errors(quantities, method, pool, estimate, here, (level, freedom))
-    natural = natural_scales(model, method, pool, estimate)
+    natural = sizes_of(model, method, pool, estimate)
     ends = found["lower"], found["upper"]
     judged = judge(quantities, Evidence(values, *ends, level, *natural, freedom, found.pop("covariance")))
     return Intervals(
@@ -171,11 +172,13 @@ def _by_bootstrap(quantities, method, pool, estimate, here, asked) -> dict[str, 
     }
 
 
-def _by_posterior(quantities, method, pool, estimate, values, asked) -> dict[str, Any]:
+def _by_posterior(quantities, method, pool, estimate, here, asked) -> dict[str, Any]:
     level, freedom, key = asked
     run = _driver.PROGRAMS.run(_posterior, quantities.model, method, *_inputs(pool, estimate), key)
     found = values_of(*run.value)
     kept = quantities.values(jax.tree.map(lambda a: a[finite(found)], found))
+    if len(np.unique(kept, axis=0)) < _DISTINCT:
+        return _by_errors(quantities, method, pool, estimate, here, (level, freedom))
     lower, upper = from_posterior(quantities, kept, level, freedom)
     return _without_refits("posterior", lower, upper, kept.std(axis=0), _covariance(quantities, found), run)
 
@@ -248,17 +251,13 @@ def from_posterior(
     standard deviation, whose prior never lets it be 0, the lower end is 0 where the draws' mean is within their spread
     of it.
     """
-    if len(draws) < 10:
-        unknown = np.full(draws.shape[1], np.nan)
-        return unknown, unknown
     at, count = quantities.coordinates(draws), len(quantities.model.free)
     low, middle, high = np.quantile(at, [0.5 - level / 2, 0.5, 0.5 + level / 2], axis=0)
     normal = NormalDist().inv_cdf(0.5 + level / 2)
     low = np.where(quantities.scales, np.minimum(low, at.mean(axis=0) - normal * at.std(axis=0)), low)
     wider = student_quantile(level, freedom) / normal
-    for end in (low, high):
-        away = (end - middle)[:count]
-        end[:count] = middle[:count] + np.where(away == 0, 0.0, wider) * np.where(away == 0, 1.0, away)
+    for end, nowhere in ((low, -np.inf), (high, np.inf)):
+        end[:count] = middle[:count] + wider * (end - middle)[:count] if math.isfinite(wider) else nowhere
     ends = quantities.back(low), quantities.back(high)
     return np.minimum(*ends), np.maximum(*ends)
 
