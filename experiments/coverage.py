@@ -24,7 +24,8 @@ from sdefit.data import stack, standardise
 from sdefit.methods import _driver
 from sdefit.uncertainty import degrees_of_freedom, errors, verdict
 from sdefit.uncertainty.bootstrap import Values, finite, replicas, source_of
-from sdefit.uncertainty.intervals import BATCH, from_draws, from_errors
+from sdefit.uncertainty.ends import from_draws, from_errors
+from sdefit.uncertainty.intervals import BATCH
 from sdefit.uncertainty.quantities import Quantities
 
 SYSTEMS = ("ou", "dw", "lv", "l63")
