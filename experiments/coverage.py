@@ -22,9 +22,10 @@ import sdefit as sf
 from sdefit import methods
 from sdefit.data import stack, standardise
 from sdefit.methods import _driver
-from sdefit.uncertainty import errors, verdict
+from sdefit.uncertainty import degrees_of_freedom, errors, verdict
 from sdefit.uncertainty.bootstrap import Values, finite, replicas, source_of
-from sdefit.uncertainty.intervals import BATCH, from_draws, from_errors
+from sdefit.uncertainty.ends import from_draws, from_errors
+from sdefit.uncertainty.intervals import BATCH
 from sdefit.uncertainty.quantities import Quantities
 
 SYSTEMS = ("ou", "dw", "lv", "l63")
@@ -124,14 +125,15 @@ def measured(setup, method, asked, covariance, pool, estimate, made) -> list[dic
     truth = Values(np.array(list(setup.params.values())), setup.G, np.full(len(setup.model.states), setup.noise))
     values, true = quantities.values(here), quantities.values(truth)
     std = np.full(len(values), np.nan) if covariance is None else errors.standard_errors(quantities, covariance, here)
-    failed = 0
+    failed, freedom = 0, degrees_of_freedom(setup.model, np.asarray(pool.observed))
     if made:
         lower, upper = from_draws(quantities, values, made, asked.level)
         failed = int((~finite(made.found)).sum())
     else:
-        lower, upper = from_errors(quantities, values, std, asked.level)
-    sizes = verdict.natural_scales(setup.model, method, pool, estimate)
-    found = verdict.judge(quantities, verdict.Evidence(values, lower, upper, asked.level, sizes, covariance))
+        lower, upper = from_errors(quantities, values, std, asked.level, freedom)
+    sizes = verdict.sizes_of(setup.model, method, pool, estimate)
+    evidence = verdict.Evidence(values, lower, upper, asked.level, *sizes, freedom, covariance)
+    found = verdict.judge(quantities, evidence)
     columns = zip(quantities.names, true, values, lower, upper, std, found.words, strict=True)
     keys = ("quantity", "truth", "estimate", "lower", "upper", "std", "identifiability")
     return [dict(zip(keys, row, strict=True)) | {"failed": failed} for row in columns]

@@ -1,8 +1,8 @@
 """How often the intervals that a fit shows without being asked hold the truth, by the number of observations.
 
-    python experiments/coverage_by_n.py --out experiments/rows/coverage_by_n.csv                    # 400 data sets each
+    python experiments/coverage_by_n.py --out experiments/rows/coverage_by_n.csv.gz            # 400 data sets each
     python experiments/coverage_by_n.py --systems ou --sizes 5 --sets 20 --out /tmp/c.csv           # small
-    python experiments/coverage_by_n.py --summarise experiments/rows/coverage_by_n.csv              # the tables
+    python experiments/coverage_by_n.py --summarise experiments/rows/coverage_by_n.csv.gz              # the tables
 
 Each data set is fitted by the default method and has the intervals of `fit.summary()`: no refits. One row for each
 system, size, data set and quantity.
@@ -10,6 +10,7 @@ system, size, data set and quantity.
 
 import argparse
 import csv
+import gzip
 from pathlib import Path
 
 import jax
@@ -31,8 +32,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--summarise", type=Path)
     asked = parser.parse_args(arguments)
     if asked.summarise:
-        with asked.summarise.open(newline="", encoding="utf-8") as file:
-            print(summary(list(csv.DictReader(file))))
+        print(summary(read(asked.summarise)))
         return
     rows: list[dict] = []
     for system in asked.systems.split(","):
@@ -78,17 +78,30 @@ def run(system: str, size: int, sets: int, seed: int) -> list[dict]:
     return rows
 
 
+def read(path: Path) -> list[dict]:
+    with opener(path)(path, "rt", newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def opener(path: Path):
+    """What opens a file of rows: many rows are kept as .csv.gz."""
+    return gzip.open if path.suffix == ".gz" else open
+
+
 def write(rows: list[dict], path: Path) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with opener(path)(path, "wt", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
 
 
 def summary(rows: list[dict]) -> str:
-    """Markdown: coverage of each quantity by size, truth below and above; then how often θ is called what."""
-    lines = ["| system | quantity | N | covers | truth below, above | identified, weakly, not | median width |"]
-    lines.append("|---" * 7 + "|")
+    """Markdown: coverage of each quantity by size, truth below and above, and how often it is called what."""
+    lines = [
+        "| system | quantity | N | covers | truth below, above | identified, weakly, not | covers where identified "
+        "| median width |",
+        "|---" * 8 + "|",
+    ]
     groups: dict[tuple, list[dict]] = {}
     for row in rows:
         if not row["quantity"].startswith("G["):  # GGt says the same
@@ -98,10 +111,12 @@ def summary(rows: list[dict]) -> str:
         below, above = truth < lower, truth > upper
         words = [row["identifiability"] for row in part]
         counts = [words.count(w) for w in ("identified", "weakly identified", "not identified")]
-        cover = f"{100 * np.mean((lower <= truth) & (truth <= upper)):.0f} %"
+        inside, sure = (lower <= truth) & (truth <= upper), np.array(words) == "identified"
+        cover, known = f"{100 * np.mean(inside):.0f} %", f"{100 * np.mean(inside[sure]):.0f} %" if sure.any() else ""
         ends = f"{below.sum()}, {above.sum()} of {len(part)}"
         width = f"{np.median(upper - lower):.3g}"
-        lines.append(f"| {system} | {quantity} | {size} | {cover} | {ends} | {', '.join(map(str, counts))} | {width} |")
+        cells = [system, quantity, str(size), cover, ends, ", ".join(map(str, counts)), known, width]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -112,3 +112,15 @@ def test_made_up_inputs_end_in_numbers_or_in_our_errors(capsys):
     fuzz.QUICK = (sf.Moments(),) * 4
     fuzz.main(["--inputs", "40", "--seed", "3"])
     assert "40 inputs, 0 bad" in capsys.readouterr().out
+
+
+def test_coverage_by_number_of_observations_counts_every_interval(tmp_path, capsys):
+    by_n = script("experiments/coverage_by_n.py")
+    out = tmp_path / "rows.csv.gz"
+    by_n.main(["--systems", "ou", "--sizes", "3,10", "--sets", "4", "--out", str(out)])
+    rows, printed = pd.read_csv(out), capsys.readouterr().out
+    rate = rows[rows.quantity == "rate"]
+    assert list(rate["size"]) == [3] * 4 + [10] * 4
+    assert set(rate[rate["size"] == 3].identifiability) == {"not identified"}
+    inside = (rate.lower <= rate.truth) & (rate.truth <= rate.upper)
+    assert f"| ou | rate | 10 | {100 * inside[rate['size'] == 10].mean():.0f} % |" in printed

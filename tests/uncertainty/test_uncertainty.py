@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from contract import KEY, ou_series, relaxing
-from sdefit.data import standardise
+from sdefit.data import Series, standardise
 from sdefit.dynamics import systems
 from sdefit.dynamics.equations import equations
 from sdefit.dynamics.parameters import fixed
@@ -20,8 +20,8 @@ from sdefit.methods.esgf import ESGF
 from sdefit.methods.moments import Moments
 from sdefit.uncertainty import errors
 from sdefit.uncertainty.bootstrap import Replicas, finite, paths, replica, turned_round, values_of
+from sdefit.uncertainty.ends import from_draws, from_errors, from_posterior
 from sdefit.uncertainty.importance import inverse_root
-from sdefit.uncertainty.intervals import from_draws, from_errors, from_posterior
 from sdefit.uncertainty.quantities import Quantities, unconstrain
 from sdefit.uncertainty.verdict import Evidence, judge
 
@@ -366,8 +366,12 @@ def test_the_verdict_knows_what_the_drift_does_not_depend_on():
     values = np.array([0.5, 1.0, 0.3, 0.09, 0.1])
     half = 0.01 * values
     ends = values - half, values + half
-    assert judge(OU, evidence(values, *ends, np.ones(2), [True, False])).words[:2] == ("identified", "not identified")
-    assert set(judge(OU, evidence(values, *ends, np.ones(2), freedom=0)).words) == {"not identified"}
+    words = judge(OU, evidence(values, *ends, np.ones(2), [True, False])).words[:2]
+    assert words == ("weakly identified", "not identified")  # rate beside a level that may be anything
+    apart = judge(OU, evidence(values, *ends, np.ones(2), [True, False], together=np.eye(2, dtype=bool))).words[:2]
+    assert apart == ("identified", "not identified")
+    for freedom, word in ((0, "not identified"), (2, "weakly identified"), (3, "identified")):
+        assert set(judge(OU, evidence(values, *ends, np.ones(2), freedom=freedom)).words) == {word}
 
 
 # --- units -----------------------------------------------------------------------------------------------------
@@ -380,6 +384,16 @@ def test_intervals_do_not_depend_on_units(unit):
     units = np.array([1.0, unit, unit, unit**2, unit])
     here, there = (from_errors(OU, u * values, u * std, 0.9, 20) for u in (np.ones(5), units))
     np.testing.assert_allclose(np.array(there) / units, here, rtol=1e-12)
+
+
+def test_quantiles_of_the_posterior_do_not_depend_on_units():
+    one, model = ou_series(1), relaxing()
+    here, there = (
+        fit(model, Series(t * one.times, x * one.values), key=KEY).intervals(draws=0) for t, x in ((1, 1), (1e-4, 1e5))
+    )
+    units = np.array([1e4, 1e5, 1e7, 1e14, 1e5])  # of rate, level, G, G Gᵀ and σ
+    np.testing.assert_allclose(np.array([there.lower, there.upper]) / units, [here.lower, here.upper], rtol=1e-5)
+    assert there.identifiability == here.identifiability
 
 
 def test_standard_errors_of_a_noise_of_zero_have_units():
@@ -437,10 +451,11 @@ def test_profile_is_a_parabola_near_its_top(found):
 # --- verdict ---------------------------------------------------------------------------------------------------
 
 
-def evidence(values, lower, upper, sizes, separable=None, freedom=50):
+def evidence(values, lower, upper, sizes, separable=None, freedom=50, together=None):
     """What a verdict is made from, at the level .9; as a rule every parameter moves the drift in its own way."""
     separable = np.ones(len(sizes), bool) if separable is None else np.array(separable)
-    return Evidence(values, lower, upper, 0.9, sizes, separable, freedom, None)
+    together = np.ones((len(sizes), len(sizes)), bool) if together is None else np.array(together)
+    return Evidence(values, lower, upper, 0.9, sizes, separable, together, freedom, None)
 
 
 def test_a_noise_that_was_given_is_not_in_doubt():

@@ -22,12 +22,14 @@ class DriftFacts(eqx.Module):
     - `at_bound`: a bounded parameter is at one of its bounds as far as anyone can see: moving its unconstrained
       coordinate by 1 shifts the path, over its whole span, by less than a thousandth of the data's spread; or it lies
       within a thousandth of its interval of an end.
+    - `together`: which parameters stand in the drift of one and the same state.
     - `natural_scales`: what each parameter must change by to change f by as much as f is; infinite where it does not.
     """
 
     finite: Bool[Array, ""]
     separable: Bool[Array, "params"]
     at_bound: Bool[Array, "params"]
+    together: Bool[Array, "params params"]
     natural_scales: Theta
 
 
@@ -51,10 +53,12 @@ def drift_facts(model: SDE, pool: Pool, theta: Theta, mean: Float[Array, "series
     natural_scale = jnp.where(size > 0, jnp.sqrt(jnp.sum(speed**2)) / jnp.where(size > 0, size, 1.0), jnp.inf)
     span = pool.time_scale * jnp.max(pool.times)
     rows = jnp.maximum(jnp.sum(seen), 1)
+    stands = jnp.any(columns.reshape(*f.shape, theta.size) != 0, axis=(0, 1))
     return DriftFacts(
         finite=finite,
         separable=_separable(columns) & (size > 0),
         at_bound=_at_bound(model, theta, span * size / jnp.sqrt(rows)),
+        together=jnp.any(stands[:, :, None] & stands[:, None, :], axis=0),
         natural_scales=natural_scale,
     )
 

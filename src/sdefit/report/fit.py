@@ -266,7 +266,9 @@ def _details(record: Record) -> list[Block]:
 
 def _notes(record: Record) -> list[Block]:
     assumed: Any = record.facts.get("assumed") or []
-    notes = [*(record.facts.get("notes") or []), *([assumed] if isinstance(assumed, str) else assumed)]
+    checks = (record.facts.get("checks") or [])[1:]  # the first is the status at the top of the page
+    notes = [f"{check['message']} {check['remedy']}" for check in checks]
+    notes += [*(record.facts.get("notes") or []), *([assumed] if isinstance(assumed, str) else assumed)]
     return [Notes([str(n) for n in notes])] if notes else []
 
 

@@ -1,7 +1,8 @@
 """How far a fit can be trusted: `intervals` with their verdict, `profile` likelihoods, and a `forecast`.
 
 From the ground up: `bootstrap` (data simulated from a fit and fitted again), `quantities` (what gets an interval),
-`errors` (standard errors from a method's own information), `verdict` (identified or not), `intervals`.
+`errors` (standard errors from a method's own information), `ends` (of intervals), `verdict` (identified or not),
+`intervals`.
 """
 
 from sdefit.uncertainty.forecast import Forecast as Forecast

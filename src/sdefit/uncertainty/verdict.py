@@ -2,7 +2,9 @@
 
 A quantity is identified when its interval is narrow beside its own size. The size of a parameter is its value, or what
 it must change by to change the drift by as much as the drift is, if that is more (a level of zero has a size too). The
-size of a variance is itself. A noise is judged with the other one of its state, or must be known twice as well alone.
+size of a variance is itself. Beside a parameter of the same state's drift that is not identified, one is weakly
+identified at best, as is everything with two degrees of freedom or fewer; with none, nothing is identified. A noise
+is judged with the other one of its state, or must be known twice as well alone.
 """
 
 import dataclasses
@@ -31,7 +33,7 @@ class Evidence:
     """What a verdict is made from.
 
     Estimates with their intervals, the sizes of θ, whether the drift moves with each parameter apart from the others,
-    the degrees of freedom, and a covariance where there is one.
+    which parameters stand in the drift of one state, the degrees of freedom, and a covariance where there is one.
     """
 
     values: np.ndarray
@@ -40,6 +42,7 @@ class Evidence:
     level: float
     sizes: np.ndarray
     separable: np.ndarray
+    together: np.ndarray
     freedom: float
     covariance: np.ndarray | None
 
@@ -93,8 +96,15 @@ def _grades(quantities: Quantities, evidence: Evidence) -> np.ndarray:
     grades = np.where(doubtful, np.maximum(grades, 1.0), grades)
     grades = np.where(np.isnan(evidence.std), np.nan, grades)
     grades[:P] = np.where(evidence.separable, grades[:P], 2.0)
-    # A quantity that was given (an interval of no width) is not in doubt; all others need data.
-    grades = np.where((evidence.freedom < 1) & ~(evidence.std == 0), 2.0, grades)
+    # A noise that was given (an interval of no width) is not in doubt; all else needs data.
+    given = evidence.std == 0
+    given[:P] = False
+    # Student's distribution has no variance with two degrees of freedom, and no mean without one.
+    least = 2.0 if evidence.freedom < 1 else 1.0 if evidence.freedom <= 2 else 0.0
+    grades = np.where(given | np.isnan(grades) & (least < 2), grades, np.fmax(grades, least))
+    # A parameter looks well known beside one that is not, at the values that one happens to have.
+    vague = np.any(evidence.together & (grades[None, :P] == 2), axis=1)
+    grades[:P] = np.where(vague, np.maximum(grades[:P], 1.0), grades[:P])
     for first in (P, P + n):  # nor is an entry of G or G Gᵀ beside the diagonal identified better than those on it
         for at, (i, j) in enumerate(quantities.entries):
             own = [first + at, *(first + quantities.entries.index((k, k)) for k in (i, j))]
@@ -169,21 +179,23 @@ def _parameter_sentences(model: SDE, words: dict[str, str], evidence: Evidence) 
     ]
 
 
-def natural_scales(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> tuple[np.ndarray, np.ndarray]:
+def sizes_of(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """What each parameter must change by to change the drift, along the path, by as much as the drift is.
 
-    And whether the drift changes with it in a way that the others cannot make up for.
+    Then whether the drift changes with it in a way that the others cannot make up for, and which parameters stand in
+    the drift of one state.
     """
-    found = _driver.PROGRAMS.run(_scales, model, method, pool, estimate.theta, estimate.mean).value
-    return np.asarray(found[0]), np.asarray(found[1])
+    run = _driver.PROGRAMS.run(_scales, model, method, pool, estimate.theta, estimate.mean)
+    sizes, separable, together = run.value
+    return np.asarray(sizes), np.asarray(separable), np.asarray(together)
 
 
 def ahead(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> None:
-    """Have the program of `natural_scales` compiled before there is an estimate, from the shapes of one."""
+    """Have the program of `sizes_of` compiled before there is an estimate, from the shapes of one."""
     _driver.PROGRAMS.start(_scales, model, method, pool, estimate.theta, estimate.mean)
 
 
 def _scales(model: SDE, method: Method, pool: Pool, theta, mean):
     del method
     along = drift_facts(model, pool, theta, mean)
-    return along.natural_scales, along.separable
+    return along.natural_scales, along.separable, along.together
