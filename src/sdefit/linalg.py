@@ -86,12 +86,12 @@ def cholesky(a: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The lower-triangular root of a small covariance that may be singular: zero pivots give zero columns."""
     rows = jnp.arange(a.shape[0])
 
-    def column(j, root):
-        rest = a[:, j] - jnp.sum(root * root[j][None, :], axis=1)
+    def column(j, factor):
+        rest = a[:, j] - jnp.sum(factor * factor[j][None, :], axis=1)
         pivot = jnp.maximum(rest[j], 0.0)
         small = pivot <= 1e-14 * a[j, j]
         scaled = jnp.where(small, 0.0, rest / jnp.sqrt(jnp.where(small, 1.0, pivot)))
-        return jnp.where(rows[None, :] == j, jnp.where(rows >= j, scaled, 0.0)[:, None], root)
+        return jnp.where(rows[None, :] == j, jnp.where(rows >= j, scaled, 0.0)[:, None], factor)
 
     return jax.lax.fori_loop(0, a.shape[0], column, jnp.zeros_like(a))
 

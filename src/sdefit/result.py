@@ -126,7 +126,7 @@ class Estimate(eqx.Module):
     noise: Float[Array, "state"]
     mean: Float[Array, "series times state"]
     std: Float[Array, "series times state"]
-    objective: Scalar
+    criterion: Scalar
     code: Int[Array, ""]
     state: eqx.Module  # what the method needs again after the fit: its `State`
     trace: dict[str, Array]  # what plots show of the way there

@@ -202,7 +202,7 @@ def test_scores_are_those_of_numpy_over_all_fits_with_numbers():
     estimates[[3, 50]] = np.nan
     one = scores(synthetic_run(estimates, failed=(3, 50, 60)), "ou")[0]
     used = estimates[np.isfinite(estimates)]
-    assert (one.fits, one.failures, one.lost) == (100, 3, 2)
+    assert (one.fits, one.failures, one.missing) == (100, 3, 2)
     error = np.sqrt(np.mean((used - 0.5) ** 2))
     np.testing.assert_allclose([one.median, one.std, one.rmse], [np.median(used), used.std(), error], rtol=1e-12)
     np.testing.assert_allclose([one.rmse_over_mle, one.paper_rmse], [error / 0.1, np.hypot(0.04, 0.06)], rtol=1e-12)

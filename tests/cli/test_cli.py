@@ -321,12 +321,12 @@ def test_a_fit_that_memory_does_not_hold_is_one_line(observed):
         "import sys, jax.numpy as jnp\n"
         "from sdefit.methods.moments import Moments\n"
         "from sdefit.cli.app import run\n"
-        "own = Moments.estimate\n"
-        "def huge(self, model, pool, start, key):\n"
-        "    found = own(self, model, pool, start, key)\n"
-        "    found.trace['loss'] = found.objective * jnp.arange(1e12)\n"
+        "own = Moments.regress\n"
+        "def huge(self, *rest):\n"
+        "    found = own(self, *rest)\n"
+        "    found.trace['loss'] = found.criterion * jnp.arange(1e12)\n"
         "    return found\n"
-        "Moments.estimate = huge\n"
+        "Moments.regress = huge\n"
         "sys.exit(run(['fit', 'obs.csv', '--model', 'model.toml', '--method', 'moments']))"
     )
     done = child(["-c", code])

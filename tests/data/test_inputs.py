@@ -12,7 +12,7 @@ import sdefit.methods
 from contract import KEY, quick, relaxing
 from sdefit.cli.app import run
 from sdefit.data import Pool, Series, read_csv, stack, standardise, with_times, write_csv
-from sdefit.data.inputs import Moment
+from sdefit.data.inputs import TimeWithInputs
 from sdefit.dynamics import model_file
 from sdefit.dynamics.equations import equations
 from sdefit.dynamics.parameters import positive, real
@@ -77,7 +77,7 @@ def test_values_between_rows(padding):
     asked = np.array([-1.0, 0.0, 0.5, 1.0, 2.5, 2.999, 3.0, 9.0])
 
     def at(hold):
-        return jax.vmap(lambda t: Moment(t, t, table).inputs(["u"], hold)["u"])(jnp.asarray(asked))
+        return jax.vmap(lambda t: TimeWithInputs(t, t, table).inputs(["u"], hold)["u"])(jnp.asarray(asked))
 
     np.testing.assert_allclose(at("linear"), np.interp(asked, times, u), rtol=1e-14)
     np.testing.assert_array_equal(at("previous"), [2, 2, 2, 4, 4, 4, -2, -2])
@@ -90,7 +90,7 @@ def test_python_drift_is_given_inputs_by_name_among_the_parameters():
     model = SDE(drift, ["x"], RANGES, inputs=("u",), hold="previous")
     table = (jnp.array([0.0, 1.0]), {"u": jnp.array([3.0, 5.0])})
     x, theta = jnp.array([2.0]), jnp.array([0.5, 7.0])
-    assert model.f(Moment(jnp.array(10.0), jnp.array(0.9), table), x, theta) == -1.0 + 21.0 + 10.0
+    assert model.f(TimeWithInputs(jnp.array(10.0), jnp.array(0.9), table), x, theta) == -1.0 + 21.0 + 10.0
     with pytest.raises(ModelError, match="the drift needs the inputs u, but only a time came"):
         model.f(jnp.array(0.0), x, theta)
 
@@ -185,7 +185,7 @@ def test_data_simulated_for_the_bootstrap_follow_the_inputs(hold):
     )
     counts = jnp.full(pool.times.shape, 200, jnp.int32)
     paths = jax.jit(lambda pool, source: bootstrap.paths(driven(hold), pool, source, counts, KEY))(pool, source)
-    for path, one in zip(pool.path_out(np.asarray(paths)), several, strict=True):
+    for path, one in zip(pool.unstandardise_path(np.asarray(paths)), several, strict=True):
         exact = exact_path(one.times, one.inputs["u"], one.values[0, 0], hold)
         np.testing.assert_allclose(path[: len(one), 0], exact, atol=2e-6)
 

@@ -66,8 +66,8 @@ def test_arrays_are_numpy_float64_whatever_the_flag():
         leaves = jax.tree.leaves(pool)
         assert all(isinstance(leaf, np.ndarray) for leaf in leaves)
         assert {leaf.dtype for leaf in leaves} == {np.dtype(np.float64), np.dtype(bool)}
-        assert pool.path_out(pool.values[0]).dtype == np.float64
-        assert pool.diffusion_out(np.eye(2)).dtype == np.float64
+        assert pool.unstandardise_path(pool.values[0]).dtype == np.float64
+        assert pool.unstandardise_diffusion(np.eye(2)).dtype == np.float64
 
 
 @pytest.mark.parametrize("shift", [-2000.0, 2000.0, 1e9])
@@ -97,7 +97,7 @@ def test_standardised_and_back(seed, n, offset, factor):
     s = sample(seed, n)
     s = Series(s.times, s.values * factor + offset, s.states)
     pool = standardise(s)
-    back = pool.path_out(pool.values[0])
+    back = pool.unstandardise_path(pool.values[0])
     np.testing.assert_allclose(back[s.observed], s.values[s.observed], rtol=1e-9, atol=1e-12 * factor)
     np.testing.assert_allclose(pool.time_origin[0] + pool.time_scale * pool.times[0], s.times, rtol=1e-12)
 
@@ -106,12 +106,12 @@ def test_units_of_the_answer():
     """An OU process written in standardised units has the user's drift, diffusion and spread."""
     pool = standardise(sample(5, 30))
     batch = jnp.asarray(np.random.default_rng(0).normal(size=(4, 5, 2)))
-    np.testing.assert_allclose(pool.path_out(batch), pool.center + pool.scale * np.asarray(batch), rtol=1e-14)
-    np.testing.assert_allclose(pool.spread_out(batch), pool.scale * np.asarray(batch), rtol=1e-14)
+    np.testing.assert_allclose(pool.unstandardise_path(batch), pool.center + pool.scale * np.asarray(batch), rtol=1e-14)
+    np.testing.assert_allclose(pool.unstandardise_std(batch), pool.scale * np.asarray(batch), rtol=1e-14)
     G = np.array([[1.0, 0.0], [0.3, 2.0]])
     # Var of dx over a standardised unit of time is G Gᵀ there, so S G Gᵀ S per `time_scale` in the user's units.
     S = np.diag(pool.scale)
-    out = pool.diffusion_out(jnp.asarray(G))
+    out = pool.unstandardise_diffusion(jnp.asarray(G))
     np.testing.assert_allclose(out @ out.T * pool.time_scale, S @ G @ G.T @ S, rtol=1e-13)
     standard = pool.drift(lambda t, x: jnp.sin(t) - 2.0 * x)
     t, x, origin = 0.7, batch[0, 0], pool.time_origin[0]
@@ -135,8 +135,8 @@ def test_stacked_pools_gain_an_axis_and_common_padding():
         np.testing.assert_array_equal(one.time_origin, pool.time_origin)
         assert (one.times[:, n:] == pool.times[:, -1:]).all()
         assert not one.observed[:, n:].any()
-    out = jax.vmap(lambda pool: pool.path_out(pool.values))(many)
-    np.testing.assert_allclose(out[1], pools[1].path_out(pools[1].values), rtol=1e-14)
+    out = jax.vmap(lambda pool: pool.unstandardise_path(pool.values))(many)
+    np.testing.assert_allclose(out[1], pools[1].unstandardise_path(pools[1].values), rtol=1e-14)
     two = standardise([sample(0, 5), sample(1, 6)])
     assert refusal(stack, [pools[0], two]) == (
         "pools must be one or more of equally many series and states to be stacked"

@@ -86,13 +86,13 @@ def test_residuals_of_a_noiseless_ou_process_are_in_closed_form(found):
     rate, level, g2 = found.params["rate"], found.params["level"], found.GGt[0, 0]
     a = math.exp(-rate * h)
     z = (x[1:] - level - (x[:-1] - level) * a) / math.sqrt(g2 * (1 - a * a) / (2 * rate))
-    mine = found.kept["diagnosis"].residuals[0][:, 0]
+    mine = found.cache["diagnosis"].residuals[0][:, 0]
     assert np.isnan(mine[0])
     np.testing.assert_allclose(mine[1:], z, rtol=1e-4, atol=1e-4)
 
 
 def test_a_right_model_passes_and_says_so(found):
-    told = found.kept["diagnosis"]
+    told = found.cache["diagnosis"]
     names = ["mean", "spread", "normality", "autocorrelation", "coverage", "drift", "sampling"]
     assert [check.name for check in told.checks] == names
     # Each check speaks up one time in a hundred by chance; with this seed none does.
@@ -136,5 +136,5 @@ def test_figures_report_and_file(found, tmp_path):
     assert "One-step residuals" in page and "Nothing in the residuals stands out." in page
     found.save(tmp_path / "fit.nc")
     again = load(tmp_path / "fit.nc").kept["diagnosis"]
-    assert [c.name for c in again.checks] == [c.name for c in found.kept["diagnosis"].checks]
-    np.testing.assert_array_equal(again.residuals[0], found.kept["diagnosis"].residuals[0])
+    assert [c.name for c in again.checks] == [c.name for c in found.cache["diagnosis"].checks]
+    np.testing.assert_array_equal(again.residuals[0], found.cache["diagnosis"].residuals[0])

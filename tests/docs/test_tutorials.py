@@ -50,7 +50,7 @@ def _fits_of(page: Path, base: Path) -> tuple[sf.Fit, sf.Fit]:
 @pytest.mark.docs
 def test_a_page_shows_what_it_finds(tutorial: tuple[Path, sf.Fit, sf.Fit]) -> None:
     page, fit, _ = tutorial
-    found = {row["quantity"]: row for row in fit.kept["intervals"].table()}
+    found = {row["quantity"]: row for row in fit.cache["intervals"].table()}
     shown = claims(page)
     assert [name for name, *_ in shown] == list(found)
     for name, estimate, lower, upper, verdict in shown:
@@ -64,7 +64,7 @@ def test_a_page_shows_what_it_finds(tutorial: tuple[Path, sf.Fit, sf.Fit]) -> No
 @pytest.mark.docs
 def test_the_command_finds_the_same(tutorial: tuple[Path, sf.Fit, sf.Fit]) -> None:
     page, fit, command = tutorial
-    intervals = fit.kept["intervals"]
+    intervals = fit.cache["intervals"]
     for name, value in command.params.items():
         lower, upper = intervals[name]
         assert abs(value - fit.params[name]) <= ESTIMATE * (upper - lower), f"{page.stem}: {name}"
@@ -73,7 +73,7 @@ def test_the_command_finds_the_same(tutorial: tuple[Path, sf.Fit, sf.Fit]) -> No
 @pytest.mark.docs
 def test_the_checks_object_to_what_the_page_says(tutorial: tuple[Path, sf.Fit, sf.Fit]) -> None:
     page, fit, _ = tutorial
-    checks = fit.kept["diagnosis"].checks
+    checks = fit.cache["diagnosis"].checks
     objections = {check.name for check in checks if not check.ok}
     if page.stem == "ice_core":  # whose autocorrelation is, as the page says, at the edge
         assert 0.007 < next(check.p for check in checks if check.name == "autocorrelation") < 0.013
@@ -103,7 +103,7 @@ def test_derived_numbers_follow(tutorial: tuple[Path, sf.Fit, sf.Fit]) -> None:
         rests = np.roots(cubic)
         np.testing.assert_allclose(rests[np.isreal(rests)].real - 40, [-38.2], atol=0.1)
         assert 0.15 < np.polyval(cubic, np.linspace(-1.5, -0.5, 101)).min() < 0.25
-        residuals = fit.kept["diagnosis"].residuals[0]
+        residuals = fit.cache["diagnosis"].residuals[0]
         assert (int(np.sum(residuals > 2.7)), int(np.sum(residuals < -2.7))) == (5, 1)
 
 

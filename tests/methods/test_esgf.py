@@ -16,6 +16,7 @@ from sdefit.errors import ModelError
 from sdefit.inference.parameterisation import Parameterisation
 from sdefit.methods import _driver
 from sdefit.methods.esgf import ESGF
+from sdefit.priors import NoiseLevels, ThetaPrior
 from sdefit.result import Code
 
 KEY = jax.random.key(0)
@@ -81,7 +82,7 @@ def test_standard_errors_on_noiseless_ou_are_those_of_the_autoregression():
     t, x = ou_path(0, size=60)
     method, pool = ESGF(noise="none", boundary=0.0), pool_of(OU, (t, x))
     found = run(OU, pool, method)
-    told = jax.jit(lambda pool, e: method.information(OU, pool, e))(pool, found.estimate).covariance
+    told = jax.jit(lambda pool, e: method.covariance(OU, pool, e))(pool, found.estimate).covariance
     rate, level, G = closed_form(t, x)
     h = t[1] - t[0]
     a = np.exp(-rate * h)
@@ -133,7 +134,7 @@ def lv_fit(start=None, seed=0):
 def test_estimates_lie_within_their_standard_errors():
     pool, truth = pool_of(LV, lv_path(0)), np.array([2.0, 1.0, 4.0, 1.0])
     found = lv_fit()
-    told = jax.jit(lambda pool, e: ESGF().information(LV, pool, e))(pool, found.estimate).covariance[:4, :4]
+    told = jax.jit(lambda pool, e: ESGF().covariance(LV, pool, e))(pool, found.estimate).covariance[:4, :4]
     error = found.estimate.theta - truth
     # Chi-squared with 4 degrees of freedom exceeds 18.5 once in a thousand.
     assert error @ np.linalg.solve(np.asarray(told), error) < 18.5
@@ -237,13 +238,13 @@ def test_weak_priors_are_those_of_the_definition(diffusion, noise):
     model = SDE(LV.drift, LV.states, dict(LV.parameters), diffusion)
     t, x = lv_path(0)
     where = Parameterisation(model, jax.tree.map(jnp.asarray, pool_of(model, (t, x * [1.0, 10.0]))), noise)
-    levels = jnp.array([-1.0, -0.5]), jnp.array([-2.0, -1.5])
+    levels = NoiseLevels(jnp.array([-1.0, -0.5]), jnp.array([-2.0, -1.5]))
     G, sigma = 0.4 * np.eye(2), np.array([0.1, 0.2])
     if diffusion in ("full", "diagonal"):
         G = np.array([[0.3, 0.0], [0.2 * (diffusion == "full"), -0.6]])
     u = where.at(jnp.ones(4), jnp.array(G), jnp.array(sigma), jnp.zeros((1, 2)))
     center, width = jnp.array([0.0, 0.0, 2.0, -1.0]), jnp.array([3.0, 0.5, 1.0, 2.0])
-    prior = jax.jit(lambda u: where.prior(u, levels, (center, width)))
+    prior = jax.jit(lambda u: where.prior(u, levels, ThetaPrior(center, width)))
     found = prior(u)
     point = where.point(where.variance_params(u))
     log_G, log_noise = 0.5 * np.log(np.diag(point.Q) + 1e-30), 0.5 * np.log(np.asarray(point.variance) + 1e-300)

@@ -289,11 +289,11 @@ def test_known_diffusion_stays_as_it_is_given():
     @jax.jit
     def both(pool):
         found = method.refit(DW, pool, near, KEY)
-        return found, method.information(DW, pool, found)
+        return found, method.covariance(DW, pool, found)
 
     found, told = both(pool)
     assert found.code == Code.OK
-    np.testing.assert_allclose(pool.diffusion_out(found.G), [[0.5]], rtol=1e-6)
+    np.testing.assert_allclose(pool.unstandardise_diffusion(found.G), [[0.5]], rtol=1e-6)
     # Standard errors at this length are near 0.06 and 0.7; four of them.
     errors = np.sqrt(np.diagonal(told.covariance))
     assert errors[2] == 0 and np.all(errors[:2] > [0.02, 0.2]) and np.all(errors[:2] < [0.15, 1.5])

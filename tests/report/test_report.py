@@ -24,7 +24,7 @@ from sdefit.report.numbers import derivative_numbers, diffusion_numbers, path_nu
 from sdefit.report.page import cell, number
 from sdefit.report.svg import svg
 from sdefit.report.uncertainty import forest_charts, forest_numbers
-from sdefit.report.verdict import identifiability, status, verdict
+from sdefit.report.verdict import verdict
 from sdefit.store import Record
 
 ROWS = ("series", "time", "state")
@@ -313,23 +313,15 @@ def test_the_verdict_is_good_only_if_nothing_objects():
     hint = verdict(judged(["identified", "identified"], ["Residuals of `x` are wider."]))
     assert hint.tone == "caution" and hint.objections == ["Residuals of `x` are wider."]
     assert hint.headline.endswith("and 1 check objects.")
-    failed = {"name": "not_converged", "message": "It stopped.", "remedy": "Go on."}
+    failed = {"name": "not_converged", "message": "It stopped.", "remedy": "Go on.", "severity": "failure"}
     lost = verdict(judged(["identified", "identified"], status=failed))
     assert lost.tone == "bad" and (lost.headline, lost.remedy) == ("It stopped.", "Go on.")
-    checks = [{"name": "bound", "ok": False, "message": "a is on its bound.", "remedy": "Widen it."}]
-    bound = verdict(judged(["identified", "identified"], status={**failed, "checks": checks}))
+    bound = {"name": "at_bound", "message": "a is on its bound.", "remedy": "Widen it.", "severity": "warning"}
+    bound = verdict(judged(["identified", "identified"], status=bound, checks=[bound]))
+    assert bound.tone == "caution"
     assert bound.objections == ["a is on its bound. Widen it."]
     unknown = verdict(make_record())
     assert unknown.tone == "caution" and "No intervals were computed" in unknown.sentence
-
-
-def test_words_of_older_results_are_read_as_todays():
-    record = judged([], status={"name": "not_told", "message": "", "remedy": ""})
-    old = {"verdicts": ["told", "not told"], "sentences": ["The process noise of `x` is weakly told by these data."]}
-    record.facts["intervals"].update(old)
-    assert identifiability(record) == {"a": "identified", "b": "not identified"}
-    assert status(record.facts)["name"] == "unidentifiable"
-    assert verdict(record).remarks == ["The process noise of `x` is weakly identified by these data."]
 
 
 def test_the_forest_puts_every_interval_on_one_scale():

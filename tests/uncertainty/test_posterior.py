@@ -17,7 +17,7 @@ from sdefit.inference.parameterisation import Parameterisation
 from sdefit.methods.esgf import ESGF
 from sdefit.methods.moments import Moments
 from sdefit.ssm.kalman import Observations
-from sdefit.uncertainty.importance import _Target, possible
+from sdefit.uncertainty.importance import _Target, sample_posterior
 
 
 def level_model(prior=None):
@@ -75,7 +75,9 @@ def test_importance_gives_the_posterior_too(drawn):
     pool, one = standardise(found.series), found.series[0]
     with jax.enable_x64(True):
         pool, estimate = jax.tree.map(jnp.asarray, (pool, found.estimate))
-        draws = jax.jit(lambda key: possible(found.model, found.method, pool, estimate, 4000, key))(jax.random.key(5))
+        draws = jax.jit(lambda key: sample_posterior(found.model, found.method, pool, estimate, 4000, key))(
+            jax.random.key(5)
+        )
         levels = noise_levels(Observations(pool.times, pool.values, pool.observed))
     theta, G, noise = (np.asarray(a) for a in draws)
     G = G * np.asarray(pool.scale)[0] / np.sqrt(np.asarray(pool.time_scale))

@@ -19,7 +19,7 @@ from sdefit.fitting import fit, load
 from sdefit.methods.esgf import ESGF
 from sdefit.methods.moments import Moments
 from sdefit.uncertainty import errors
-from sdefit.uncertainty.bootstrap import Replicas, finite, paths, replica, turned_round, values_of
+from sdefit.uncertainty.bootstrap import Replicas, finite, paths, reflect, replica, values_of
 from sdefit.uncertainty.ends import from_draws, from_errors, from_posterior
 from sdefit.uncertainty.importance import inverse_root
 from sdefit.uncertainty.quantities import Quantities, unconstrain
@@ -46,8 +46,8 @@ def lv_values(seed: int, draws: int):
     return values_of(rng.uniform(0.5, 4, (draws, 4)), G, rng.uniform(0.05, 0.2, (draws, 2)))
 
 
-def made(sources, draws, averaged=False):
-    return Replicas(sources, draws, averaged, 0.0, 0.0)
+def made(generating_params, draws, averaged=False):
+    return Replicas(generating_params, draws, averaged, 0.0, 0.0)
 
 
 # --- quantities ------------------------------------------------------------------------------------------------
@@ -95,58 +95,58 @@ def test_standard_errors_follow_from_the_covariance():
 
 
 def test_ends_are_those_of_the_naive_definition():
-    sources, draws = lv_values(3, 99), lv_values(4, 99)
+    generating_params, draws = lv_values(3, 99), lv_values(4, 99)
     values = LV.values(lv_values(5, 1))[0]
-    lower, upper = from_draws(LV, values, made(sources, draws), 0.9)
+    lower, upper = from_draws(LV, values, made(generating_params, draws), 0.9)
     # Of 99 draws the 90th cuts off nine tenths of the 100 places between them.
-    half = np.sort(np.abs(np.log(draws.theta[:, 2]) - np.log(sources.theta[:, 2])))[89]
+    half = np.sort(np.abs(np.log(draws.theta[:, 2]) - np.log(generating_params.theta[:, 2])))[89]
     np.testing.assert_allclose([lower[2], upper[2]], values[2] * np.exp([-half, half]), rtol=1e-10)
     # A spread less than twice as large as its errors keeps its bias ...
-    missed = draws.noise[:, 1] - sources.noise[:, 1]
+    missed = draws.noise[:, 1] - generating_params.noise[:, 1]
     half = np.sort(np.abs(missed))[89]
     values[11] = 1.9 * half
-    lower, upper = from_draws(LV, values, made(sources, draws), 0.9)
+    lower, upper = from_draws(LV, values, made(generating_params, draws), 0.9)
     np.testing.assert_allclose([lower[11], upper[11]], [max(values[11] - half, 0), values[11] + half], rtol=1e-10)
     # ... and one ten times as large as they are loses eight tenths of it.
     values[11] = 10 * half
-    lower, upper = from_draws(LV, values, made(sources, draws), 0.9)
+    lower, upper = from_draws(LV, values, made(generating_params, draws), 0.9)
     bias = 0.8 * np.median(missed)
     half = np.sort(np.abs(missed - bias))[89]
     np.testing.assert_allclose([lower[11], upper[11]], [values[11] - bias - half, values[11] - bias + half], rtol=1e-10)
 
 
 def test_failed_draws_are_left_out():
-    sources, draws = lv_values(3, 99), lv_values(4, 120)
+    generating_params, draws = lv_values(3, 99), lv_values(4, 120)
     draws.theta[99:, 0] = np.nan
-    more = jax.tree.map(lambda a: np.concatenate([a, a[:21]]), sources)
+    more = jax.tree.map(lambda a: np.concatenate([a, a[:21]]), generating_params)
     values = LV.values(lv_values(5, 1))[0]
     some, all_of_them = (from_draws(LV, values, made(s, jax.tree.map(lambda a, n=n: a[:n], draws)), 0.9)
-                         for s, n in ((sources, 99), (more, 120)))  # fmt: skip
+                         for s, n in ((generating_params, 99), (more, 120)))  # fmt: skip
     np.testing.assert_array_equal(some, all_of_them)
-    few = jax.tree.map(lambda a: a[:9], sources)
+    few = jax.tree.map(lambda a: a[:9], generating_params)
     assert np.isnan(from_draws(LV, values, made(few, few), 0.9)).all()
 
 
 def test_sources_from_a_posterior_give_theta_its_own_tails():
     """Of 99 draws the 5th lowest and the 5th highest cut off a twentieth each; G and σ keep their ends."""
-    sources, draws = lv_values(3, 99), lv_values(4, 99)
+    generating_params, draws = lv_values(3, 99), lv_values(4, 99)
     here = lv_values(5, 1)
     here = values_of(here.theta, np.min(draws.G, axis=0)[None], here.noise)  # no refit finds a smaller one
     values = LV.values(here)[0]
-    lower, upper = from_draws(LV, values, made(sources, draws, averaged=True), 0.9)
-    missed = np.sort(np.log(draws.theta[:, 2]) - np.log(sources.theta[:, 2]))
+    lower, upper = from_draws(LV, values, made(generating_params, draws, averaged=True), 0.9)
+    missed = np.sort(np.log(draws.theta[:, 2]) - np.log(generating_params.theta[:, 2]))
     np.testing.assert_allclose([lower[2], upper[2]], values[2] * np.exp(-missed[[94, 4]]), rtol=1e-10)
-    even = from_draws(LV, values, made(sources, draws), 0.9)
+    even = from_draws(LV, values, made(generating_params, draws), 0.9)
     np.testing.assert_array_equal([lower[4:], upper[4:]], [even[0][4:], even[1][4:]])
 
 
 @pytest.mark.parametrize(("share", "grows"), [(0.8, 1.25), (1.0, 1.0), (1.3, 1.0), (0.1, 2.0)])
 def test_theta_misses_by_more_where_refits_find_a_smaller_G(share, grows):
-    sources, draws, here = lv_values(3, 99), lv_values(4, 99), lv_values(5, 1)
+    generating_params, draws, here = lv_values(3, 99), lv_values(4, 99), lv_values(5, 1)
     same = values_of(draws.theta, np.repeat(here.G, 99, axis=0), draws.noise)
     other = values_of(draws.theta, share * same.G, draws.noise)
     values = LV.values(here)[0]
-    expected, got = (from_draws(LV, values, made(sources, d, averaged=True), 0.9) for d in (same, other))
+    expected, got = (from_draws(LV, values, made(generating_params, d, averaged=True), 0.9) for d in (same, other))
     for end, wanted in zip(got, expected, strict=True):
         np.testing.assert_allclose(np.log(end[:4] / values[:4]), grows * np.log(wanted[:4] / values[:4]), rtol=1e-9)
 
@@ -159,11 +159,11 @@ def test_intervals_of_a_normal_estimator_cover_as_often_as_they_say(averaged):
     """
     rng, hits = np.random.default_rng(6), 0
     rate, G, noise = np.full((99, 1), 0.5), np.full((99, 1, 1), 0.3), np.full((99, 1), 0.1)
-    sources = values_of(np.hstack([rate, np.zeros((99, 1))]), G, noise)
+    generating_params = values_of(np.hstack([rate, np.zeros((99, 1))]), G, noise)
     for _ in range(2000):
         draws = values_of(np.hstack([rate, 0.4 * rng.standard_normal((99, 1))]), G, noise)
         values = OU.values(values_of([0.5, 0.4 * rng.standard_normal()], G[0], noise[0]))
-        lower, upper = from_draws(OU, values, made(sources, draws, averaged), 0.9)
+        lower, upper = from_draws(OU, values, made(generating_params, draws, averaged), 0.9)
         hits += lower[1] <= 0.0 <= upper[1]
     assert abs(hits / 2000 - 0.9) < 4 * 0.0067
 
@@ -184,7 +184,7 @@ def test_standard_errors_make_intervals_in_the_coordinates():
 def test_sources_are_turned_round():
     here = values_of([[1.0], [1.0]], [[[0.5]], [[0.5]]], [[0.1], [0.1]])
     draws = values_of([[2.0], [np.nan]], [[[0.7]], [[0.7]]], [[0.3], [0.3]])
-    turned = turned_round(here, draws)
+    turned = reflect(here, draws)
     np.testing.assert_allclose(turned.theta, 1.0)
     np.testing.assert_allclose(turned.G.ravel(), [0.5**2 / 0.7, 0.5])
     np.testing.assert_allclose(turned.noise.ravel(), [0.1, 0.1])
@@ -196,7 +196,7 @@ def test_a_matrix_is_turned_round_by_factors_within_bounds():
 
     def turned(other, own=G):
         theta, noise = [[1.0]], [[0.1, 0.1]]
-        return turned_round(values_of(theta, own[None], noise), values_of(theta, np.array(other)[None], noise)).G[0]
+        return reflect(values_of(theta, own[None], noise), values_of(theta, np.array(other)[None], noise)).G[0]
 
     np.testing.assert_allclose(turned(near), G @ np.linalg.inv(near) @ G, rtol=1e-12)
     np.testing.assert_allclose(turned(G), G, rtol=1e-12)
@@ -214,7 +214,7 @@ def test_simulated_data_have_the_law_of_the_fit(found):
     counts = 4 * np.ones(pool.times.shape, np.int32)
     keys = jax.random.split(KEY, 3000)
     made = jax.jit(jax.vmap(lambda key: paths(relaxing(), pool, found.estimate, counts, key)))(keys)
-    x = np.asarray(pool.path_out(np.asarray(made).reshape(3000, -1, 1)))[:, -1, 0]
+    x = np.asarray(pool.unstandardise_path(np.asarray(made).reshape(3000, -1, 1)))[:, -1, 0]
     rate, level = found.params["rate"], found.params["level"]
     decay = np.exp(-rate * found.series[0].span)
     mean, variance = level + (found.mean[0][0, 0] - level) * decay, found.GGt[0, 0] * (1 - decay**2) / (2 * rate)
@@ -274,7 +274,7 @@ def test_same_key_same_intervals_and_nothing_compiled(found, bootstrapped):
 
 @pytest.mark.long
 def test_summary_report_and_file_show_what_was_found(found, bootstrapped, tmp_path):
-    found.kept["intervals"] = bootstrapped
+    found.cache["intervals"] = bootstrapped
     found.profile("rate", points=7)
     frame = found.summary()
     assert (frame.loc["rate", "lower"], frame.loc["rate", "upper"]) == bootstrapped["rate"]
@@ -283,7 +283,7 @@ def test_summary_report_and_file_show_what_was_found(found, bootstrapped, tmp_pa
     again = load(tmp_path / "fit.nc").kept
     np.testing.assert_array_equal(again["intervals"].lower, bootstrapped.lower)
     assert again["intervals"].identifiability == bootstrapped.identifiability
-    np.testing.assert_array_equal(again["profiles"]["rate"].values, found.kept["profiles"]["rate"].values)
+    np.testing.assert_array_equal(again["profiles"]["rate"].values, found.cache["profiles"]["rate"].values)
     found.report(tmp_path / "fit.html")
     page = (tmp_path / "fit.html").read_text()
     assert "What the data tell" in page and "80 simulated and refitted" in page and "Profile likelihood" in page

@@ -87,8 +87,8 @@ def build(
         raise InputError("--systems and --methods must each name one or more")
     made = {name: {method: settings_text(settings(name, method)) for method in chosen} for name in names}
     known = sources or {}
-    where = {name: known.get(name) or problems.data_label(name, data, seed) for name in names}
-    return Plan(names, chosen, realizations, seed, data, block, made, where)
+    place = {name: known.get(name) or problems.data_label(name, data, seed) for name in names}
+    return Plan(names, chosen, realizations, seed, data, block, made, place)
 
 
 def settings(system: str, name: str) -> Method:

@@ -73,11 +73,11 @@ def ou_estimates(times: np.ndarray, values: np.ndarray) -> dict[str, np.ndarray]
     Given y_1 the path is an autoregression y' = c + a y + e, whose least squares are the maximum: a = e^(−rate h),
     level = c/(1 − a), var e = G² (1 − a²)/(2 rate).
     """
-    y, after = values[:, :-1], values[:, 1:]
+    y, second = values[:, :-1], values[:, 1:]
     centred = y - y.mean(axis=1, keepdims=True)
-    a = np.clip(np.sum(centred * after, axis=1) / np.sum(centred**2, axis=1), 1e-12, 1 - 1e-12)
-    c = after.mean(axis=1) - a * y.mean(axis=1)
-    variance = np.mean((after - c[:, None] - a[:, None] * y) ** 2, axis=1)
+    a = np.clip(np.sum(centred * second, axis=1) / np.sum(centred**2, axis=1), 1e-12, 1 - 1e-12)
+    c = second.mean(axis=1) - a * y.mean(axis=1)
+    variance = np.mean((second - c[:, None] - a[:, None] * y) ** 2, axis=1)
     rate = -np.log(a) / np.mean(np.diff(times))
     squared = variance * 2 * rate / (1 - a**2)
     return {"rate": rate, "level": c / (1 - a), "G11": np.sqrt(squared), "GGt11": squared, "H11": squared}

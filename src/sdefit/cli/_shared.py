@@ -98,9 +98,9 @@ def fitting_once(words: str, *, shows_fit: bool = False) -> Iterator[None]:
 def _prepare_to_show(model: Any, method: Any, pool: Any, estimate: Any) -> None:
     import numpy as np
 
-    from sdefit.uncertainty.intervals import ahead
+    from sdefit.uncertainty.intervals import precompile
 
-    ahead(model, method, pool, estimate, np.zeros(2, np.uint32))
+    precompile(model, method, pool, estimate, np.zeros(2, np.uint32))
     for module in ("h5netcdf", "sdefit.report.svg"):
         importlib.import_module(module)
 
@@ -191,7 +191,7 @@ def fit_facts(found: "Fit", files: Sequence[str]) -> dict[str, Any]:
         "G": found.G,
         "GGt": found.GGt,
         "noise": found.noise,
-        "intervals": found.kept["intervals"].table() if "intervals" in found.kept else [],
+        "intervals": found.cache["intervals"].table() if "intervals" in found.cache else [],
         found.method.objective_name: getattr(found, found.method.objective_name),
         "seconds": found.seconds,
         "compile_seconds": found.compile_seconds,
@@ -207,9 +207,9 @@ def print_fit(found: "Fit", files: Sequence[str], truth: Mapping[str, float] | N
     for check in found.checks or (found.status,):
         out.print(in_shell(str(check)), style=colours[check.severity])
     out.print(_table(found, truth))
-    known = found.kept.get("intervals")
+    known = found.cache.get("intervals")
     told = (*known.sentences, *known.notes()) if known else ()
-    hints = found.kept["diagnosis"].hints if "diagnosis" in found.kept else ()
+    hints = found.cache["diagnosis"].hints if "diagnosis" in found.cache else ()
     for sentence in (*told, *hints, *found.assumed(), *found.notes):
         out.print(in_shell(sentence), style="dim")
     out.print(f"{found.seconds:.2g} s to fit, {found.compile_seconds:.2g} s to compile.", style="dim")
@@ -222,7 +222,7 @@ def _table(found: "Fit", truth: Mapping[str, float] | None) -> Any:
     title = f"{found.model.name} by {found.method.title}"
     table = Table("quantity", title=title, title_justify="left", title_style="bold")
     table.add_column("estimate", justify="right")
-    known = found.kept.get("intervals")
+    known = found.cache.get("intervals")
     if known:
         table.add_column(f"{100 * known.level:g} % interval", justify="right")
     if truth:

@@ -39,15 +39,15 @@ def command(
         raise InputError(f"--series must be a number from 0 to {len(found.series) - 1}, not {series}")
     asked = _evenly(found, series, str(until), points) if times is None else _shared.read_times("--times", times)
     with _shared.waiting(f"simulating {found.model.name}"):
-        ahead = found.forecast(asked, draws, key=seed, series=series, level=level)
-    rows = _rows(found, series, ahead)
+        predicted = found.forecast(asked, draws, key=seed, series=series, level=level)
+    rows = _rows(found, series, predicted)
     _write(rows, out)
     if as_json:
-        facts = {"level": level, "draws": len(ahead.states), "lost": ahead.lost, "notes": ahead.notes}
+        facts = {"level": level, "draws": len(predicted.states), "lost": predicted.missing, "notes": predicted.notes}
         _shared.print_json(facts | {"rows": rows, "files": [str(out)]})
         return
-    print(f"{out}: mean and {100 * level:g} % band of {', '.join(ahead.names)} at {len(rows)} times")
-    for note in ahead.notes:
+    print(f"{out}: mean and {100 * level:g} % band of {', '.join(predicted.names)} at {len(rows)} times")
+    for note in predicted.notes:
         print(note)
 
 
@@ -64,26 +64,23 @@ def _evenly(found: "Fit", series: int, until: str, points: int) -> Any:
     return np.linspace(first, last, points + 1)[1:]
 
 
-def _rows(found: "Fit", series: int, ahead: "Forecast") -> list[dict[str, Any]]:
+def _rows(found: "Fit", series: int, predicted: "Forecast") -> list[dict[str, Any]]:
     """A row for each time: the time, its date where the series has dates, and mean and band of each state."""
     from sdefit.data.clock import dates_at
 
-    one, columns = found.series[series], {"t": ahead.times.tolist()}
+    one, columns = found.series[series], {"t": predicted.times.tolist()}
     if one.origin is not None and one.time_unit is not None:
-        columns["date"] = dates_at(ahead.times, one.origin, one.time_unit)
-    for k, name in enumerate(ahead.names):
-        ends = {name: ahead.mean, f"{name}_lower": ahead.lower, f"{name}_upper": ahead.upper}
+        columns["date"] = dates_at(predicted.times, one.origin, one.time_unit)
+    for k, name in enumerate(predicted.names):
+        ends = {name: predicted.mean, f"{name}_lower": predicted.lower, f"{name}_upper": predicted.upper}
         columns |= {word: values[:, k].tolist() for word, values in ends.items()}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _write(rows: list[dict[str, Any]], out: Path) -> None:
-    import csv
+    from sdefit.files import csv_bytes, write
 
     try:
-        with out.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        write(out, csv_bytes(rows[0], (list(row.values()) for row in rows)))
     except OSError as problem:
         raise FileError(f"--out must be a file that can be written, but {out}: {problem.strerror}") from None

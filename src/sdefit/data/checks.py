@@ -45,10 +45,10 @@ class Source:
         return f"{self.table}, " if self.table else ""
 
 
-def show(thing: Any, longest: int = 40) -> str:
+def show(thing: Any, maximum: int = 40) -> str:
     """A value as it may stand inside a one-line message."""
     text = " ".join(repr(thing).split())
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return text if len(text) <= maximum else f"{text[: maximum - 1]}…"
 
 
 def find_twins(names: Sequence[str]) -> tuple[int, int] | None:
@@ -79,8 +79,8 @@ def as_numbers(given: Any, what: str, source: Source | None = None) -> np.ndarra
 def _from_objects(array: np.ndarray, what: str, source: Source) -> np.ndarray:
     for place, one in np.ndenumerate(array):
         if one is not None and (not isinstance(one, numbers.Real) or isinstance(one, bool)):
-            where = f" at {source.at(place[0])}" if place else ""
-            raise DataError(f"{what} must be numbers, with NaN where not observed, but {show(one)} stands{where}")
+            place = f" at {source.at(place[0])}" if place else ""
+            raise DataError(f"{what} must be numbers, with NaN where not observed, but {show(one)} stands{place}")
     try:
         return array.astype(np.float64)
     except OverflowError:

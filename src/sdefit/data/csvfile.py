@@ -147,8 +147,8 @@ def _read_rows(text: str, name: str) -> tuple[list[list[str]], list[int]]:
 
 def _without_blanks(rows: list[list[str]], lines: list[int]) -> tuple[list[list[str]], list[int]]:
     """The rows that hold anything: a line without one filled cell says nothing."""
-    kept = [i for i, row in enumerate(rows) if any(cell and not cell.isspace() for cell in row)]
-    return [rows[i] for i in kept], [lines[i] for i in kept]
+    remaining = [i for i, row in enumerate(rows) if any(cell and not cell.isspace() for cell in row)]
+    return [rows[i] for i in remaining], [lines[i] for i in remaining]
 
 
 def _check_header(header: list[str], line: int, name: str) -> None:

@@ -15,7 +15,7 @@ Hold = Literal["linear", "previous"]
 Table: TypeAlias = tuple[Array, dict[str, Array]]
 
 
-class Moment(NamedTuple):
+class TimeWithInputs(NamedTuple):
     """A time at which a drift is wanted, and the inputs of the series that it belongs to.
 
     `time` is the user's; `own` is the same time on the clock of the table.

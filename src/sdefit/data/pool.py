@@ -9,7 +9,7 @@ import numpy as np
 
 from sdefit._types import Array, Bool, Float, Int, Scalar
 from sdefit.data.checks import as_numbers, show
-from sdefit.data.inputs import Moment, Table
+from sdefit.data.inputs import Table, TimeWithInputs
 from sdefit.data.series import Series
 from sdefit.errors import DataError
 
@@ -66,17 +66,17 @@ class Pool(eqx.Module):
         if self.inputs is None:
             return origin + self.time_scale * t
         zero, table = origin
-        return Moment(zero + self.time_scale * t, t, table)
+        return TimeWithInputs(zero + self.time_scale * t, t, table)
 
-    def path_out(self, x: Float[Array, "*batch times state"]) -> Float[Array, "*batch times state"]:
+    def unstandardise_path(self, x: Float[Array, "*batch times state"]) -> Float[Array, "*batch times state"]:
         """Standardised states in the user's units."""
         return _beside(self.center, x) + _beside(self.scale, x) * x
 
-    def spread_out(self, s: Float[Array, "*batch state"]) -> Float[Array, "*batch state"]:
+    def unstandardise_std(self, s: Float[Array, "*batch state"]) -> Float[Array, "*batch state"]:
         """Standard deviations of states or of their noise in the user's units."""
         return _beside(self.scale, s) * s
 
-    def diffusion_out(self, G: Float[Array, "state state"]) -> Float[Array, "state state"]:
+    def unstandardise_diffusion(self, G: Float[Array, "state state"]) -> Float[Array, "state state"]:
         """The diffusion matrix in the user's units of state and time."""
         return self.scale[:, None] * G / self.time_scale**0.5
 
@@ -229,8 +229,8 @@ def _refuse_sizes(size: np.ndarray, states: Sequence[str]) -> None:
             )
 
 
-def _refuse_constant(share: np.ndarray, center: np.ndarray, states: Sequence[str]) -> None:
-    for state, one, value in zip(states, share, center, strict=True):
+def _refuse_constant(fraction: np.ndarray, center: np.ndarray, states: Sequence[str]) -> None:
+    for state, one, value in zip(states, fraction, center, strict=True):
         if one <= CONSTANT:
             raise DataError(
                 f"state {show(state)} must vary, but every value is {value:g};"
@@ -247,18 +247,18 @@ def _pad(array: np.ndarray, rows: int, edge: bool = False) -> np.ndarray:
 
 
 def _padded_fields(pool: Pool, rows: int) -> dict[str, Any]:
-    def each(array: Any, edge: bool = False) -> np.ndarray:
+    def padded_all(array: Any, edge: bool = False) -> np.ndarray:
         return np.stack([_pad(one, rows, edge) for one in np.asarray(array)])
 
     return {
-        "times": each(pool.times, edge=True),
-        "values": each(pool.values),
-        "observed": each(pool.observed),
+        "times": padded_all(pool.times, edge=True),
+        "values": padded_all(pool.values),
+        "observed": padded_all(pool.observed),
         "center": np.asarray(pool.center),
         "scale": np.asarray(pool.scale),
         "time_origin": np.asarray(pool.time_origin),
         "time_scale": np.asarray(pool.time_scale),
-        "inputs": jax.tree.map(lambda array: each(array, edge=True), pool.inputs),
+        "inputs": jax.tree.map(lambda array: padded_all(array, edge=True), pool.inputs),
     }
 
 

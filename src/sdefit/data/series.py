@@ -132,10 +132,10 @@ def _table(values: Any, clock: np.ndarray) -> np.ndarray:
     table = as_numbers(values, "values")
     table = table[:, None] if table.ndim == 1 else table
     if table.ndim != 2 or table.shape[0] != len(clock) or table.shape[1] == 0:
-        turn = "; transpose it" if table.ndim == 2 and table.shape[1] == len(clock) else ""
+        order = "; transpose it" if table.ndim == 2 and table.shape[1] == len(clock) else ""
         raise DataError(
             f"values must be an array of one row per time and one column per state, ({len(clock)}, K),"
-            f" not {table.shape}{turn}"
+            f" not {table.shape}{order}"
         )
     return table
 

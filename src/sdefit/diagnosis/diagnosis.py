@@ -108,17 +108,17 @@ def check_residuals(model: SDE, found: Residuals) -> tuple[Check, ...]:
     """All checks of residuals; those with a p-value fail where Holm's method rejects them together."""
     made = [check for state, rows in _usable(model, found).items() for check in _checks(state, rows)]
     adjusted = checks.holm(np.array([p for _, _, _, p, _ in made]))
-    judged = [
+    tested = [
         Check(name, state, value, p, float(q), bool(q >= ALARM), "" if q >= ALARM else HINTS[name].format(**words))
         for (name, state, value, p, words), q in zip(made, adjusted, strict=True)
     ]
-    return (*judged, _sampling(found))
+    return (*tested, _sampling(found))
 
 
 def _usable(model: SDE, found: Residuals) -> dict[str, dict[str, np.ndarray]]:
     """The residuals of each state that has enough of them, and does not have all of one value."""
-    each = {state: _one_state(found, k) for k, state in enumerate(model.states)}
-    return {state: rows for state, rows in each.items() if len(rows["z"]) >= _FEWEST and np.ptp(rows["z"]) > 0}
+    per_state = {state: _one_state(found, k) for k, state in enumerate(model.states)}
+    return {state: rows for state, rows in per_state.items() if len(rows["z"]) >= _FEWEST and np.ptp(rows["z"]) > 0}
 
 
 def _binned(rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -166,7 +166,7 @@ def _checks(state: str, rows: dict[str, np.ndarray]) -> list[tuple[str, str, flo
 
 def _sampling(found: Residuals) -> Check:
     """Whether gaps are short beside the time in which the drift changes."""
-    steep = np.asarray(found.steepness)
+    steep = np.asarray(found.stiffness)
     steep = steep[(np.asarray(found.gap) > 0) & np.isfinite(steep)]
     middle = float(np.median(steep)) if steep.size else 0.0
     ok = middle <= _STEEP

@@ -102,12 +102,12 @@ def read_inputs(model: SDE, inputs: Any, times: np.ndarray) -> dict[str, np.ndar
 
 def read_start(model: SDE, x0: Any) -> np.ndarray:
     """The state at the first time, one number per state."""
-    return _per_state("x0", model, x0, share=len(model.states) == 1)
+    return _per_state("x0", model, x0, fraction=len(model.states) == 1)
 
 
 def read_noise(model: SDE, noise: Any) -> np.ndarray:
     """The standard deviation of the observation noise, one number per state."""
-    std = _per_state("noise", model, noise, share=True)
+    std = _per_state("noise", model, noise, fraction=True)
     if np.any(std < 0):
         raise InputError(f"noise must be zero or positive, a standard deviation, not {std.min():g}")
     return std
@@ -167,10 +167,10 @@ def _remedy(model: SDE, G: Any) -> str:
     return "; take the Cholesky factor of G @ G.T" if square and model.diffusion == "full" else ""
 
 
-def _per_state(word: str, model: SDE, given: Any, share: bool) -> np.ndarray:
+def _per_state(word: str, model: SDE, given: Any, fraction: bool) -> np.ndarray:
     size = len(model.states)
     numbers = _numbers(word, given)
-    if numbers.ndim == 0 and share:
+    if numbers.ndim == 0 and fraction:
         return np.full(size, float(numbers))
     if numbers.shape != (size,):
         raise InputError(

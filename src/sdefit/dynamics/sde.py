@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import jax.numpy as jnp
 
 from sdefit._types import Array, Float, Scalar, Theta
-from sdefit.data.inputs import Hold, Moment
+from sdefit.data.inputs import Hold, TimeWithInputs
 from sdefit.dynamics import printing
 from sdefit.dynamics.parameters import Bounds, Parameter, as_parameters
 from sdefit.errors import ModelError
@@ -112,13 +112,13 @@ class SDE:
         free = dict(zip(self.free, theta, strict=True))
         return {name: free[name] if p.value is None else p.value for name, p in self.parameters}
 
-    def f(self, t: Scalar | Moment, x: Float[Array, "state"], theta: Theta) -> Float[Array, "state"]:
+    def f(self, t: Scalar | TimeWithInputs, x: Float[Array, "state"], theta: Theta) -> Float[Array, "state"]:
         """The drift at one point, in the user's units, as an array of one number per state.
 
-        A model with inputs needs a `Moment`, a time that knows them.
+        A model with inputs needs a `TimeWithInputs`, a time that knows them.
         """
         names = self.named(theta)
-        if isinstance(t, Moment):
+        if isinstance(t, TimeWithInputs):
             t, names = t.time, names | t.inputs(self.inputs, self.hold)
         elif self.inputs:
             raise ModelError(f"the drift needs the inputs {', '.join(self.inputs)}, but only a time came")

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sdefit._jax import settings
 from sdefit._types import Seed
 from sdefit.data import Series
-from sdefit.data.inputs import Moment
+from sdefit.data.inputs import TimeWithInputs
 from sdefit.dynamics.arguments import (
     as_key,
     read_diffusion,
@@ -83,8 +83,8 @@ def simulate(
     if scheme not in SCHEMES:
         raise ModelError(f"scheme must be one of {', '.join(SCHEMES)}, not {scheme!r}")
     t = read_times(times)
-    longest = float(t[-1] - t[0]) / DEFAULT_STEPS if step is None else step
-    counts = step_counts(t, longest)
+    maximum = float(t[-1] - t[0]) / DEFAULT_STEPS if step is None else step
+    counts = step_counts(t, maximum)
     arrays = (read_params(model, params), read_start(model, x0), t, counts, read_diffusion(model, G))
     known = read_inputs(model, inputs, t)
     with settings():
@@ -92,7 +92,7 @@ def simulate(
         outcome = _program(model, scheme, read_paths(paths), *arrays, read_noise(model, noise), key, table)
         # Waited for first: JAX ends the process where a result that there was no memory for is read at once.
         values, xs, ends = (np.asarray(one) for one in jax.block_until_ready(outcome))
-    _refuse_blow_up(ends, longest, single=paths is None)
+    _refuse_blow_up(ends, maximum, single=paths is None)
     series = [Series(t, y, states=model.states, path=x, inputs=known) for y, x in zip(values, xs, strict=True)]
     return series[0] if paths is None else series
 
@@ -103,7 +103,7 @@ def _program(model: SDE, scheme: str, n: int, theta, x0, times, counts, G, noise
     keys = jax.random.split(key, n + 1)
 
     def drift(t, x):
-        return model.f(t if table is None else Moment(t, t, table), x, theta)
+        return model.f(t if table is None else TimeWithInputs(t, t, table), x, theta)
 
     def one(key):
         draw = draws(key, len(model.states))

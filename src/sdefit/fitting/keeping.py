@@ -11,30 +11,30 @@ from sdefit.store.facts import check
 from sdefit.uncertainty import Intervals, Profile
 
 
-def kept_facts(kept: Mapping[str, Any]) -> dict[str, Any]:
+def cached_facts(cache: Mapping[str, Any]) -> dict[str, Any]:
     """What was asked of a fit, as facts; empty where nothing was."""
     facts: dict[str, Any] = {}
-    if "intervals" in kept:
-        found: Intervals = kept["intervals"]
+    if "intervals" in cache:
+        found: Intervals = cache["intervals"]
         facts |= {"intervals": _fields(found) | {"notes": found.notes()}, "interval_level": found.level}
-    if "profiles" in kept:
-        facts["profiles"] = {name: _fields(one) for name, one in kept["profiles"].items()}
-    if "diagnosis" in kept:
-        known: Diagnosis = kept["diagnosis"]
+    if "profiles" in cache:
+        facts["profiles"] = {name: _fields(one) for name, one in cache["profiles"].items()}
+    if "diagnosis" in cache:
+        known: Diagnosis = cache["diagnosis"]
         facts["diagnosis"] = _fields(known) | {"checks": known.table(), "hints": known.hints}
     return facts
 
 
-def kept_fields(facts: Mapping[str, Any]) -> dict[str, Any]:
+def cached_fields(facts: Mapping[str, Any]) -> dict[str, Any]:
     """What was asked of a fit before it was stored."""
-    kept: dict[str, Any] = {}
+    cache: dict[str, Any] = {}
     if "intervals" in facts:
-        kept["intervals"] = _read(Intervals, facts["intervals"])
+        cache["intervals"] = _read(Intervals, facts["intervals"])
     if "profiles" in facts:
-        kept["profiles"] = {name: _read(Profile, one) for name, one in facts["profiles"].items()}
+        cache["profiles"] = {name: _read(Profile, one) for name, one in facts["profiles"].items()}
     if "diagnosis" in facts:
-        kept["diagnosis"] = _diagnosis(facts["diagnosis"])
-    return kept
+        cache["diagnosis"] = _diagnosis(facts["diagnosis"])
+    return cache
 
 
 def _fields(found: Any) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class Fit:
     - `mean`, `std`: the smoothed states of each series at its own times; see `states`.
     - `estimate`: the method's own answer, in standardised units.
     - `notes`: what happened to the data, in sentences. `provenance`: versions, device and time.
-    - `kept`: intervals, profiles and diagnosis once they have been asked for: tables, files and reports show them.
+    - `cache`: intervals, profiles and diagnosis once they have been asked for: tables, files and reports show them.
     """
 
     model: SDE
@@ -87,7 +87,7 @@ class Fit:
     notes: tuple[str, ...]
     provenance: dict[str, Any]
     checks: tuple[Status, ...] = ()
-    kept: dict[str, Any] = dataclasses.field(default_factory=dict)
+    cache: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def GGt(self) -> np.ndarray:
@@ -123,7 +123,7 @@ class Fit:
         known = self.method.objective_name
         if name != known:
             raise AttributeError(f"a fit by {self.method.name} has no {name}; it has {known}: write fit.{known}")
-        return float(self.estimate.objective)
+        return float(self.estimate.criterion)
 
     def states(self, times: Any = None, *, series: int = 0, level: float = 0.9) -> States:
         """The smoothed states of one series at its own times, or at any others, with a band.
@@ -174,7 +174,7 @@ class Fit:
         own = _POSTERIOR_KEY if key is None else key
         pool, asked = self._pool(), {"level": level, "draws": draws, "key": own}
         found = uncertainty.intervals(self.model, self.method, pool, self.estimate, **asked)
-        self.kept["intervals"] = found
+        self.cache["intervals"] = found
         return found
 
     def profile(self, name: str, *, points: int = 15, level: float = 0.9) -> Profile:
@@ -185,7 +185,7 @@ class Fit:
         self._check_finite("a profile")
         pool = self._pool()
         found = uncertainty.profile(self.model, self.method, pool, self.estimate, name, points, level)
-        self.kept["profiles"] = self.kept.get("profiles", {}) | {name: found}
+        self.cache["profiles"] = self.cache.get("profiles", {}) | {name: found}
         return found
 
     def diagnose(self) -> diagnosis.Diagnosis:
@@ -196,7 +196,7 @@ class Fit:
         self._check_finite("a diagnosis")
         lengths = [len(one) for one in self.series]
         found = diagnosis.diagnose(self.model, self.method, self._pool(), self.estimate, lengths)
-        self.kept["diagnosis"] = found
+        self.cache["diagnosis"] = found
         return found
 
     def forecast(
@@ -246,7 +246,7 @@ class Fit:
 
     def keep_errors(self, level: float = 0.9) -> None:
         """Keep intervals without refits, where the method has them and no others were asked for."""
-        if "intervals" not in self.kept and self.method.knows_covariance:
+        if "intervals" not in self.cache and self.method.knows_covariance:
             # A fit read from a file may lack its drift: its table is then shown without intervals.
             with contextlib.suppress(InputError):
                 self.intervals(level, draws=0)
@@ -256,7 +256,7 @@ class Fit:
         return [row | self._ends(row["quantity"]) for row in self._estimates()]
 
     def _ends(self, name: str) -> dict[str, Any]:
-        known: Intervals | None = self.kept.get("intervals")
+        known: Intervals | None = self.cache.get("intervals")
         if known is None or name not in known.names:
             return {}
         lower, upper = known[name]

@@ -14,7 +14,7 @@ from sdefit.data import Series
 from sdefit.dynamics import model_file
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import FileError, InputError, ModelError
-from sdefit.fitting.keeping import kept_facts, kept_fields
+from sdefit.fitting.keeping import cached_facts, cached_fields
 from sdefit.methods._base import Method
 from sdefit.result import Estimate, Status
 from sdefit.store import Record, axes, padded, plain
@@ -23,7 +23,7 @@ from sdefit.store.facts import need
 _ROWS = ("series", "time", "state")
 _DRAWS = ("chain", "draw")
 Named = dict[str, tuple[tuple[str, ...], np.ndarray]]  # arrays with the names of their axes
-_OWN = ("theta", "G", "noise", "mean", "std", "objective", "code")
+_OWN = ("theta", "G", "noise", "mean", "std", "criterion", "code")
 
 
 def pack(fit: Any, table: Sequence[Mapping[str, Any]], assumed: Sequence[str], truth: Any) -> Record:
@@ -54,7 +54,7 @@ def pack(fit: Any, table: Sequence[Mapping[str, Any]], assumed: Sequence[str], t
         "assumed": assumed,
         "truth": truth,
         "provenance": fit.provenance,
-        **kept_facts(fit.kept),
+        **cached_facts(fit.cache),
     }
     coordinates = {"series": names, "state": model.states, "state_2": model.states, "param": tuple(fit.params)}
     arrays = _data_arrays(fit) | _estimate_arrays(fit)
@@ -87,7 +87,7 @@ def _estimate_arrays(fit: Any) -> dict[str, Any]:
         "GGt": (square, fit.GGt),
         "H": (square, fit.H),
         "noise": (("state",), fit.noise),
-        fit.method.objective_name: ((), np.asarray(fit.estimate.objective)),
+        fit.method.objective_name: ((), np.asarray(fit.estimate.criterion)),
         "key": axes("key", np.asarray(jax.random.key_data(fit.key))),
     }
     own = {f"estimate_{name}": getattr(fit.estimate, name) for name in _OWN}
@@ -139,8 +139,8 @@ def matrix_entries(model: SDE, G: np.ndarray) -> list[tuple[str, float]]:
     if model.diffusion == "scalar":
         return [("G", float(G[0, 0]))]
     lower = [(i, j) for i in range(len(G)) for j in range(i + 1)]
-    kept = {"full": lower, "diagonal": [(i, j) for i, j in lower if i == j], "none": []}[model.diffusion]
-    return [(f"G[{model.states[i]},{model.states[j]}]", float(G[i, j])) for i, j in kept]
+    cache = {"full": lower, "diagonal": [(i, j) for i, j in lower if i == j], "none": []}[model.diffusion]
+    return [(f"G[{model.states[i]},{model.states[j]}]", float(G[i, j])) for i, j in cache]
 
 
 def unpack(path: str | os.PathLike[str], record: Record, model: SDE | None) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def _fields(record: Record, model: SDE) -> dict[str, Any]:
         "compile_seconds": facts["compile_seconds"],
         "notes": tuple(facts["notes"]),
         "provenance": facts["provenance"],
-        "kept": kept_fields(facts),
+        "kept": cached_fields(facts),
     }
 
 

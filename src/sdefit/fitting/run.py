@@ -103,8 +103,8 @@ def fit_each(
     leaves, tree = jax.tree.flatten(run.value)
     for i, one in enumerate(several):
         answer = jax.tree.unflatten(tree, [a[i] for a in leaves])
-        share = _driver.Run(answer, run.seconds / len(several), run.compile_seconds / len(several))
-        fits.append(_reviewed(_package(model, [one], method, keys[i], share), share, starts[i]))
+        fraction = _driver.Run(answer, run.seconds / len(several), run.compile_seconds / len(several))
+        fits.append(_reviewed(_package(model, [one], method, keys[i], fraction), fraction, starts[i]))
     return [_checked(one, throw, f"series {i}: ") for i, one in enumerate(fits)]
 
 
@@ -164,9 +164,9 @@ def _reviewed(one: Fit, run: _driver.Run, start: np.ndarray) -> Fit:
     return dataclasses.replace(one, notes=(*one.notes, said)) if said else one
 
 
-def _checked(one: Fit, throw: bool, where: str = "") -> Fit:
+def _checked(one: Fit, throw: bool, place: str = "") -> Fit:
     if throw and not one.status.ok:
-        raise FitError(f"{where}{one.status}")
+        raise FitError(f"{place}{one.status}")
     return one
 
 

@@ -50,10 +50,10 @@ class Evidence(eqx.Module):
         shape = jnp.zeros(K if self.shaped else 0, length.dtype)
         return jnp.concatenate([jnp.zeros(K, length.dtype), jnp.log(length), log_noise, entries, shape])
 
-    def penalty(self, u: Float[Array, "coordinates"], levels: NoiseLevels, longest: Scalar) -> Scalar:
+    def penalty(self, u: Float[Array, "coordinates"], levels: NoiseLevels, maximum: Scalar) -> Scalar:
         """−log of the weak priors, and walls around what the data could ever tell of φ."""
         K = self.states
-        walls = wall(u[:K], -4.0, 3.0) + wall(u[K : 2 * K], jnp.log(0.5), jnp.log(longest))
+        walls = wall(u[:K], -4.0, 3.0) + wall(u[K : 2 * K], jnp.log(0.5), jnp.log(maximum))
         if self.shaped:
             walls = walls + wall(u[-K:], -4.0, 4.0)
         G = self.diffusion.matrix(u[3 * K : 3 * K + self.diffusion.size], self.even)
@@ -75,7 +75,7 @@ def fit_evidence(evidence: Evidence, data: Observations, levels: NoiseLevels, st
         return evidence.penalty(u, levels, 20 * span) - jnp.sum(values)
 
     shares = np.geomspace(1 / 8, 1 / 8 / 4 ** (starts - 1), starts)
-    begin = [evidence.start(levels, jnp.full(evidence.states, span * share)) for share in shares]
+    begin = [evidence.start(levels, jnp.full(evidence.states, span * fraction)) for fraction in shares]
     if starts == 1:
         return minimise(loss, begin[0], iterations=iterations, tolerance=1e-4)
     found = jax.vmap(lambda u: minimise(loss, u, iterations=iterations, tolerance=1e-4))(jnp.stack(begin))

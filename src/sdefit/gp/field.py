@@ -121,8 +121,8 @@ def _window(field: Field, weights, mean, chol, G, h, noise):
         x, dx = carry
         kick, dkick = h**0.5 * draw @ G.T, h**0.5 * jnp.concatenate(columns(draw, 2), axis=2)
         f, df = along(x, dx)
-        ahead, dahead = along(x + h * f + kick, dx + h * df + dkick)
-        return (x + 0.5 * h * (f + ahead) + kick, dx + 0.5 * h * (df + dahead) + dkick), None
+        moved, dmoved = along(x + h * f + kick, dx + h * df + dkick)
+        return (x + 0.5 * h * (f + moved) + kick, dx + 0.5 * h * (df + dmoved) + dkick), None
 
     begin = columns(noise[0], 1)
     begin[0] = jnp.broadcast_to(eye[None], (paths, K, K))

@@ -70,10 +70,10 @@ class StateSpace(Solver):
         per, states = ORDER[self.kernel], params.scale.size
         z = jax.vmap(functools.partial(matern_steps, per), in_axes=(None, 0, 0))(gaps, params.scale, params.length)
         decay = jnp.exp(-params.ou_rate * gaps)
-        share = -jnp.expm1(-2 * params.ou_rate * gaps) / (2 * params.ou_rate)
+        fraction = -jnp.expm1(-2 * params.ou_rate * gaps) / (2 * params.ou_rate)
         return Transitions(
             _stacked(z.F, decay[:, None, None] * jnp.eye(states, dtype=gaps.dtype)[None]),
-            _stacked(z.Q, share[:, None, None] * (params.G @ params.G.T)[None]),
+            _stacked(z.Q, fraction[:, None, None] * (params.G @ params.G.T)[None]),
         )
 
 

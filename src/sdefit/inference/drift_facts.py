@@ -37,7 +37,7 @@ def drift_facts(model: SDE, pool: Pool, theta: Theta, mean: Float[Array, "series
     """The facts at θ along the standardised path `mean`."""
     middle = model.bounds.constrain(jnp.full(len(model.free), 0.1))
     theta = jnp.where(jnp.isfinite(theta), theta, middle)
-    states = pool.path_out(jnp.where(jnp.isfinite(mean), mean, pool.values))
+    states = pool.unstandardise_path(jnp.where(jnp.isfinite(mean), mean, pool.values))
     seen = jnp.any(pool.observed, axis=-1)
 
     def both(t, x, origin):

@@ -131,12 +131,12 @@ def increment_errors(
     over a long gap the trapezoidal rule says little, and the variance grows no further.
     """
     gaps = jnp.diff(times)
-    ahead = jnp.minimum(jnp.arange(times.size) + over, times.size - 1)
+    later = jnp.minimum(jnp.arange(times.size) + over, times.size - 1)
     middle = 0.5 * (drifts[1:] + drifts[:-1]) * gaps[:, None]
     rest = path - jnp.concatenate([jnp.zeros_like(path[:1]), jnp.cumsum(middle, axis=0)])
-    inside = (jnp.arange(times.size) + over < times.size) & (times[ahead] > times[ahead - 1])
-    long = jnp.maximum((times[ahead] - times) / over, 1.0)
-    return jnp.where(inside[:, None], (rest[ahead] - rest) / long[:, None], 0.0)
+    inside = (jnp.arange(times.size) + over < times.size) & (times[later] > times[later - 1])
+    long = jnp.maximum((times[later] - times) / over, 1.0)
+    return jnp.where(inside[:, None], (rest[later] - rest) / long[:, None], 0.0)
 
 
 def split(errors: Float[Array, "series times state"]) -> tuple[Float[Array, "state"], Float[Array, "state"]]:

@@ -211,7 +211,7 @@ def _lower(scales: Float[Array, "state"], below: Float[Array, "below"]) -> Float
     return diagonal + placed(below, np.tril_indices(scales.size, -1), scales.size) if below.size else diagonal
 
 
-def root(Q: Float[Array, "state state"]) -> Float[Array, "state state"]:
+def cholesky_psd(Q: Float[Array, "state state"]) -> Float[Array, "state state"]:
     """The lower-triangular G with positive diagonal and G Gᵀ = Q, for a Q that may be singular."""
     size = jnp.maximum(jnp.max(jnp.diagonal(Q)), 1e-30)
     G = jnp.linalg.cholesky(Q + 1e-14 * size * jnp.eye(Q.shape[0]))

@@ -19,7 +19,7 @@ class Residuals(eqx.Module):
 
     `standard` is in units of the predicted spread: independent and standard normal if the model is right. `error`
     is in the user's units, `spread` its predicted standard deviation. `state` and `drift` are the belief before the
-    gap that led to the row and the fitted drift there, `gap` its length, `steepness` ‖∂f/∂x‖ times the gap.
+    gap that led to the row and the fitted drift there, `gap` its length, `stiffness` ‖∂f/∂x‖ times the gap.
     """
 
     standard: Float[Array, "series times state"]
@@ -28,7 +28,7 @@ class Residuals(eqx.Module):
     state: Float[Array, "series times state"]
     drift: Float[Array, "series times state"]
     gap: Float[Array, "series times"]
-    steepness: Float[Array, "series times"]
+    stiffness: Float[Array, "series times"]
 
 
 def residuals_of(model: SDE, pool: Pool, estimate: Estimate) -> Residuals:
@@ -43,17 +43,17 @@ def residuals_of(model: SDE, pool: Pool, estimate: Estimate) -> Residuals:
     before = jnp.roll(done.last.mean, 1, axis=1)
     gap = jnp.diff(pool.times, axis=1, prepend=pool.times[:, :1])
     drift, slope = _along(model, pool, theta, before)
-    steepness = jnp.linalg.norm(slope, axis=(-2, -1)) * gap
+    stiffness = jnp.linalg.norm(slope, axis=(-2, -1)) * gap
     rates = (pool.scale / pool.time_scale)[None, None, :]
     sizes = pool.scale[None, None, :]
     return Residuals(
         standard=error / spread,
         error=sizes * error,
         spread=sizes * spread,
-        state=pool.path_out(before),
+        state=pool.unstandardise_path(before),
         drift=rates * drift,
         gap=pool.time_scale * gap,
-        steepness=steepness,
+        stiffness=stiffness,
     )
 
 

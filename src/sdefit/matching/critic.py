@@ -142,10 +142,12 @@ def train(
         sick = ~finite | (slope[-1] < _FLAT) | (slope[-1] > _STEEP)
         again = sick & (s.restarts < config.restarts)
         players = jax.tree.map(lambda a, b: jnp.where(again, a, b), begin(s.restarts + 1), players)
-        kept = s.path.at[s.window].set(path), s.distances.at[s.window].set(distances)
+        history = s.path.at[s.window].set(path), s.distances.at[s.window].set(distances)
         late = s.window * WINDOW >= config.wait + WINDOW
-        settled = jnp.where(~sick & late, _settled_windows(kept[0], s.window, config.tolerance), 0)
-        return _Training(players, *kept, jnp.where(again, 0, s.window + 1), s.restarts + again, settled, sick & ~again)
+        settled = jnp.where(~sick & late, _settled_windows(history[0], s.window, config.tolerance), 0)
+        return _Training(
+            players, *history, jnp.where(again, 0, s.window + 1), s.restarts + again, settled, sick & ~again
+        )
 
     windows = max(-(-config.steps // WINDOW), 1)
     none, no = jnp.zeros((), jnp.int32), jnp.array(False)

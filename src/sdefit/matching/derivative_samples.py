@@ -78,9 +78,9 @@ class DerivativeSamples(eqx.Module):
         What noise G drives, and yet stays within a spread of 1, is pulled back at a speed of about G²/2. That counts
         where the evidence gives all to o: z then hardly moves. Rows without observations count as 0 in the means.
         """
-        pull = 0.5 * jnp.sum(G**2, axis=1)
+        restoring = 0.5 * jnp.sum(G**2, axis=1)
         return jnp.hypot(
-            rms(self.mean_derivative()), rms(jnp.where(self.observed[..., None], pull[None, None, :], 0.0))
+            rms(self.mean_derivative()), rms(jnp.where(self.observed[..., None], restoring[None, None, :], 0.0))
         )
 
     @property

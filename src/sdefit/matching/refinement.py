@@ -155,12 +155,12 @@ def improve(
         theta_converged=(state.passes + 1 >= passes) & finite & (length < _STILL) & ~changed,
     )
     # A step that is no number is not taken: the next pass has other G and σ.
-    kept = eqx.tree_at(
+    unmoved = eqx.tree_at(
         lambda s: (s.covariance, s.v, s.passes, s.noise_converged, s.settled),
         state,
         (taken.covariance, v, taken.passes, noise_converged, taken.settled),
     )
-    return jax.tree.map(lambda a, b: jnp.where(finite, a, b), taken, kept)
+    return jax.tree.map(lambda a, b: jnp.where(finite, a, b), taken, unmoved)
 
 
 def aitken(state: RefinementState, step: Theta, covariance: Float[Array, "params params"]) -> tuple[Scalar, Scalar]:

@@ -101,8 +101,8 @@ def linearise(
     by_theta = h * (dot(F, slope[:, :-1]) + slope[:, 1:])
     constant = 0.5 * (missing + dot(F, missing)) + by_theta @ (center - theta)[:, None]
     offset = jnp.concatenate([constant, by_theta * width[None, None, None, :]], axis=-1)
-    root = jnp.sqrt(0.5 * gaps)[:, :, None, None]
-    Q_factors = jnp.stack([root * eye[None, None], root * F], axis=2)
+    sqrt_half_gap = jnp.sqrt(0.5 * gaps)[:, :, None, None]
+    Q_factors = jnp.stack([sqrt_half_gap * eye[None, None], sqrt_half_gap * F], axis=2)
     first = jnp.where(rows.observed, rows.values - path, 0.0)[..., None]
     begin = jnp.pad(first, ((0, 0), (0, 0), (0, 0), (0, theta.size)))
     begins = jnp.pad(_too_long(gaps), ((0, 0), (1, 0)), constant_values=True)

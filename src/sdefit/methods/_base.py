@@ -87,7 +87,7 @@ class Method(eqx.Module):
         """How far the data leave each quantity open; None unless `knows_covariance`."""
         return None
 
-    def search_values(self, estimate: Estimate) -> Float[Array, "starts"] | None:
+    def search_values(self, estimate: Estimate) -> Any:
         """The log-likelihood, or its like, at which each of several searches ended; None without several."""
         return None
 

@@ -1,7 +1,7 @@
 """Runs methods as compiled programs (see `_programs`) and judges what they return.
 
 Start values are inputs of a program, not part of it, so changing them compiles nothing. A batch is
-the same program over a leading axis: see `each`.
+the same program over a leading axis: see `vmap_series`.
 """
 
 import dataclasses
@@ -50,11 +50,11 @@ def estimate(model: SDE, method: Method, pool: Pool, start: np.ndarray, key: Key
         PROGRAMS.tell(model, method, inputs[0], found.estimate)
     run = Run(None, 0.0, time.perf_counter() - begin if PROGRAMS.compilations > before else 0.0)
     for stage in stages:
-        run = _after(run, PROGRAMS.run(stage, model, method, *inputs, run.value))
+        run = _joined(run, PROGRAMS.run(stage, model, method, *inputs, run.value))
     return run
 
 
-def _after(one: Run, other: Run) -> Run:
+def _joined(one: Run, other: Run) -> Run:
     """What the later of two runs returned, and what both took."""
     return Run(other.value, one.seconds + other.seconds, one.compile_seconds + other.compile_seconds)
 
@@ -87,10 +87,10 @@ def _answers(model: SDE, method: Method, pools: Pool, starts: Array, index: Int[
     def one(pool, start, i):
         return _answer(model, method, pool, start, jax.random.fold_in(key, i))
 
-    return each(one, pools, starts, index)
+    return vmap_series(one, pools, starts, index)
 
 
-def each(one: Callable[..., Any], *rows: Any) -> Any:
+def vmap_series(one: Callable[..., Any], *rows: Any) -> Any:
     """`one` of each row, inside a program: side by side on a GPU, one after the other on a CPU.
 
     Lanes wait for the slowest of their searches. A GPU hides that. On a CPU two lanes take longer than two runs.
@@ -120,10 +120,10 @@ def _judged(model: SDE, pool: Pool, found: Estimate) -> Answer:
     found = eqx.tree_at(lambda e: e.code, found, _verdict(found, along))
     return Answer(
         found,
-        pool.diffusion_out(found.G),
-        pool.spread_out(found.noise),
-        pool.path_out(found.mean),
-        pool.spread_out(found.std),
+        pool.unstandardise_diffusion(found.G),
+        pool.unstandardise_std(found.noise),
+        pool.unstandardise_path(found.mean),
+        pool.unstandardise_std(found.std),
         along.at_bound,
         residuals_of(model, pool, found),
     )
@@ -131,12 +131,12 @@ def _judged(model: SDE, pool: Pool, found: Estimate) -> Answer:
 
 def _smooth(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
     mean, std = method.smooth(model, pool, estimate)
-    return pool.path_out(mean), pool.spread_out(std)
+    return pool.unstandardise_path(mean), pool.unstandardise_std(std)
 
 
 def _field(model: SDE, method: Any, pool: Pool, estimate: Estimate, x: Array) -> tuple[Array, Array]:
     mean, std = method.field(estimate, (x - pool.center[None, :]) / pool.scale[None, :])
-    return pool.spread_out(mean) / pool.time_scale, pool.spread_out(std) / pool.time_scale
+    return pool.unstandardise_std(mean) / pool.time_scale, pool.unstandardise_std(std) / pool.time_scale
 
 
 def _verdict(found: Estimate, along: DriftFacts) -> Int[Array, ""]:

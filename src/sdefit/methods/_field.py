@@ -151,7 +151,7 @@ class Problem(eqx.Module):
 
     def _rounds(self, field: Field, u, scale, lost_freedom, rounds: int, iterations: int) -> tuple[Learned, Array]:
         """The field of highest density, with its scale and the lost degrees of freedom found again after each round."""
-        longest = jnp.concatenate([jnp.full(self.points.size, jnp.inf), self.parameterisation.max_step])
+        maximum = jnp.concatenate([jnp.full(self.points.size, jnp.inf), self.parameterisation.max_step])
 
         def one(carry, _):
             u, scale, lost_freedom = carry
@@ -159,7 +159,7 @@ class Problem(eqx.Module):
             def fn(u):
                 return self.loss(field, scale, lost_freedom, u)
 
-            fit = levenberg_marquardt(fn, u[None], max_step=longest, iterations=iterations, tolerance=1e-5)
+            fit = levenberg_marquardt(fn, u[None], max_step=maximum, iterations=iterations, tolerance=1e-5)
             fit = jax.tree.map(lambda a: a[0], fit)
             then, more, evidence = self._hyper(fit, scale, lost_freedom)
             return (fit.x, then, more), Learned(field.length, scale, fit, evidence)
@@ -175,14 +175,14 @@ class Problem(eqx.Module):
         left = jnp.sum(inverse**2, axis=0).reshape(K, M) / scale[:, None] ** 2
         used = jnp.maximum(jnp.sum(1 - left, axis=1), 1e-3)
         then = jnp.clip(jnp.linalg.norm(fit.x[: M * K].reshape(K, M), axis=1) / jnp.sqrt(used), *_SCALES)
-        share = jnp.diagonal(Q) / (jnp.diagonal(Q) + _SLOW * variance)
-        of_G = used * share
+        fraction = jnp.diagonal(Q) / (jnp.diagonal(Q) + _SLOW * variance)
+        of_G = used * fraction
         if self.model.diffusion == "scalar":
             of_G = jnp.sum(of_G, keepdims=True)
         # The determinant itself takes the place of what `lost_freedom` stood for during the search.
         stood = jnp.sum(lost_freedom * jnp.log(jnp.abs(fit.x[M * K :]) + 1e-30))
         evidence = -fit.at.value - stood - jnp.sum(jnp.log(jnp.diagonal(chol))) - M * jnp.sum(jnp.log(scale))
-        return then, self._placed(of_G, used * (1 - share)), evidence
+        return then, self._placed(of_G, used * (1 - fraction)), evidence
 
 
 def _filter(field: Field, weights, G, variance, data: Observations, noise) -> FilterPass:

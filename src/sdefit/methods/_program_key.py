@@ -139,7 +139,7 @@ def _constant(value: Any) -> Any:
 def _surroundings() -> tuple[str, ...]:
     """What every program depends on: versions, flags, the machine, and the package's own files."""
     device = jax.devices()[0]
-    root = Path(__file__).parents[1]
+    base = Path(__file__).parents[1]
     return (
         *(f"{name} {importlib.metadata.version(name)}" for name in _LIBRARIES),
         device.client.platform_version,
@@ -149,7 +149,7 @@ def _surroundings() -> tuple[str, ...]:
         platform.machine(),
         _processor(),
         PACKAGE,
-        *(f"{file.relative_to(root)} {_digest(file)}" for file in sorted(root.rglob("*.py"))),
+        *(f"{file.relative_to(base)} {_digest(file)}" for file in sorted(base.rglob("*.py"))),
     )
 
 

@@ -97,8 +97,8 @@ class Programs:
 
     def tell(self, model: SDE, method: Method, pool: Pool, estimate: Any) -> None:
         """Give whoever waits for a fit the shapes of its estimate, while its programs compile."""
-        if follow := _COMPILATION.get().on_compile:
-            follow(model, method, pool, estimate)
+        if on_compile := _COMPILATION.get().on_compile:
+            on_compile(model, method, pool, estimate)
 
     def run(self, function: Callable[..., Any], model: SDE, method: Method, *inputs: Any) -> Run:
         """`function(model, method, *inputs)`, compiled at most once for these shapes."""

@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -77,7 +77,7 @@ class Auto(LikelihoodMethod):
     def covariance(self, model: SDE, pool: Pool, estimate: Estimate) -> ParameterCovariance:
         return self._finish().covariance(model, pool, estimate)
 
-    def search_values(self, estimate: Estimate) -> Array:
+    def search_values(self, estimate: Estimate) -> Any:
         return self._finish().search_values(estimate)
 
     def prior(self, parameterisation: Parameterisation, scales: Theta | None) -> Callable[[Array], ValueGradHessian]:
@@ -112,7 +112,7 @@ def _finish(noise: str, starts: int) -> ESGF:
 def _doubt(estimate: Estimate) -> str:
     """Why the finish is not to be trusted; empty if it is."""
     step_error = float(filter_state(estimate).step_error)
-    if int(estimate.code) != Code.OK or not math.isfinite(float(estimate.objective)):
+    if int(estimate.code) != Code.OK or not math.isfinite(float(estimate.criterion)):
         return "its search did not converge"
     if not abs(step_error) <= _COARSE:
         return f"halving the filter's steps changes the log-likelihood by {step_error:.2g}"
@@ -130,10 +130,10 @@ def _straight(model: SDE, estimate: Estimate, times: np.ndarray, path: np.ndarra
     """Whether the slope of the drift is the same all along the path: a linear equation."""
     if model.inputs:
         return False  # their values are not at hand here
-    few = np.linspace(0, len(times) - 1, min(len(times), 20)).astype(int)
+    subset = np.linspace(0, len(times) - 1, min(len(times), 20)).astype(int)
     with settings():
         theta = jnp.asarray(estimate.theta)
-        slope = jax.vmap(lambda x: jax.jacfwd(lambda x: model.f(times[0], x, theta))(x))(jnp.asarray(path[few]))
+        slope = jax.vmap(lambda x: jax.jacfwd(lambda x: model.f(times[0], x, theta))(x))(jnp.asarray(path[subset]))
     return bool(np.all(np.ptp(slope, axis=0) <= 1e-9 * (1e-300 + np.max(np.abs(slope)))))
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -15,7 +15,7 @@ from sdefit.errors import ModelError
 from sdefit.inference.increments import Increments
 from sdefit.inference.initial_guess import guess_by_increments
 from sdefit.inference.likelihood import FilterState, Likelihood, filter_pool, filter_state, step_counts, weak_priors
-from sdefit.inference.parameterisation import Parameterisation, Point, root
+from sdefit.inference.parameterisation import Parameterisation, Point, cholesky_psd
 from sdefit.matching.parameter_scales import standard_errors, widened_scales
 from sdefit.methods._base import LikelihoodMethod, ParameterCovariance, Stage
 from sdefit.methods._settings import check_choice, check_flag, check_not_negative, check_whole
@@ -127,11 +127,11 @@ class ESGF(LikelihoodMethod):
         smooth = over_series(run_smoother)(done)
         return Estimate(
             theta=point.theta,
-            G=root(point.Q),
+            G=cholesky_psd(point.Q),
             noise=jnp.sqrt(point.variance),
             mean=smooth.mean,
             std=_std(smooth),
-            objective=total,
+            criterion=total,
             code=jnp.where(found.converged, Code.OK, Code.NOT_CONVERGED),
             state=state,
             trace={"log_likelihood": found.climb},
@@ -159,9 +159,9 @@ class ESGF(LikelihoodMethod):
         return dataclasses.replace(
             init,
             theta=point.theta,
-            G=root(point.Q),
+            G=cholesky_psd(point.Q),
             noise=jnp.sqrt(point.variance),
-            objective=-found.at.value,
+            criterion=-found.at.value,
             code=jnp.where(found.converged, Code.OK, Code.NOT_CONVERGED),
             state=dataclasses.replace(filter_state(init), coordinates=found.x),
         )
@@ -172,7 +172,7 @@ class ESGF(LikelihoodMethod):
         state = filter_state(estimate)
         return observed_information(parameterisation, pool, state.coordinates, state.steps, self.rule)
 
-    def search_values(self, estimate: Estimate) -> Float[Array, "starts"]:
+    def search_values(self, estimate: Estimate) -> Any:
         return filter_state(estimate).values
 
     def likelihood(self, model: SDE, pool: Pool, estimate: Estimate) -> Likelihood:

@@ -14,7 +14,7 @@ from sdefit.dynamics.units import ScaledBounds
 from sdefit.errors import ModelError
 from sdefit.gp.field import Field, field_on, matched_normals, spread_points
 from sdefit.inference.increments import filled
-from sdefit.inference.parameterisation import root
+from sdefit.inference.parameterisation import cholesky_psd
 from sdefit.matching.mean_matching import match_means, spread_starts
 from sdefit.matching.parameter_scales import rms, scales_on_path
 from sdefit.methods._base import Method, Stage
@@ -108,7 +108,7 @@ class NPSDE(Method):
         precision = learned.fit.at.curvature[: v.size, : v.size]
         state = FieldState(problem.points, learned.length, learned.scale, v, precision, problem.noise)
         code = jnp.where(learned.fit.converged, Code.OK, Code.NOT_CONVERGED)
-        answer = Estimate(theta, root(Q), jnp.sqrt(variance), *path, learned.evidence, code, state, {})
+        answer = Estimate(theta, cholesky_psd(Q), jnp.sqrt(variance), *path, learned.evidence, code, state, {})
         return self._with_trace(model, pool, answer)
 
     def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:

@@ -15,7 +15,7 @@ from sdefit.errors import ModelError
 from sdefit.inference.increments import Increments, filled
 from sdefit.inference.initial_guess import guess_by_increments
 from sdefit.inference.likelihood import weak_priors
-from sdefit.inference.parameterisation import Parameterisation, Point, root
+from sdefit.inference.parameterisation import Parameterisation, Point, cholesky_psd
 from sdefit.methods._base import Method, ParameterCovariance, Stage
 from sdefit.methods._settings import check_choice, check_flag, check_not_negative, check_whole
 from sdefit.optimise import SearchResult, ValueGradHessian, levenberg_marquardt
@@ -120,7 +120,7 @@ class VGPA(Method):
         slope = jax.jacfwd(parameterisation.quantities)(variance_params)
         return ParameterCovariance(slope @ covariance @ slope.T)
 
-    def search_values(self, estimate: Estimate) -> Float[Array, "starts"]:
+    def search_values(self, estimate: Estimate) -> Any:
         return _state(estimate).values
 
     def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
@@ -145,11 +145,11 @@ class VGPA(Method):
         state = VariationalState(fit.x, -values, found.sweeps, scales)
         return Estimate(
             theta=point.theta,
-            G=root(point.Q),
+            G=cholesky_psd(point.Q),
             noise=jnp.sqrt(point.variance),
             mean=mean,
             std=std,
-            objective=jnp.sum(found.bound),
+            criterion=jnp.sum(found.bound),
             code=jnp.where(done, Code.OK, Code.NOT_CONVERGED),
             state=state,
             trace={"bound": jnp.sum(found.bounds, axis=0), "search": -fit.values},

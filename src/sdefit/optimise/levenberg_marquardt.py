@@ -182,13 +182,13 @@ def _newton_step(at: ValueGradHessian, damping, max_step):
     return move * jnp.minimum(1.0, 1.0 / jnp.max(jnp.abs(move) / max_step + 1e-300))
 
 
-def _rank_one_correction(before: ValueGradHessian, after: ValueGradHessian, move):
+def _rank_one_correction(before: ValueGradHessian, there: ValueGradHessian, move):
     """By how much the function bent less along the last move than expected (the SR1 update).
 
     Where few observations tell about a variance, the expected curvature can be several times the true
     one, and without this each step would go the same fraction of the way.
     """
-    gradient_change, expected = after.gradient - before.gradient, after.curvature @ move
+    gradient_change, expected = there.gradient - before.gradient, there.curvature @ move
     rest = gradient_change - expected
     weight = rest @ move
     sound = (weight < 0) & (gradient_change @ move > 0.05 * (expected @ move))

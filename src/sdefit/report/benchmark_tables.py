@@ -142,9 +142,9 @@ def _gap(one: Score) -> Cell:
 
 
 def _verdict(one: Score) -> Cell:
-    near = one.against_mle in NEAR
+    close = one.against_mle in NEAR
     worse = one.against_paper == PAPER_WORDS[2]
-    tone = "good" if near else "bad" if worse else ""
+    tone = "good" if close else "bad" if worse else ""
     return Cell(
         one.against_mle or one.verdict, one.verdict, False, below=one.against_mle and one.against_paper, tone=tone
     )

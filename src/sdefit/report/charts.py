@@ -117,8 +117,8 @@ def thin(x: np.ndarray, y: np.ndarray, limit: int = DRAWN) -> np.ndarray:
     if len(x) <= limit:
         return np.arange(len(x))
     stretches = np.array_split(np.arange(len(x)), max(limit // 2, 1))
-    kept = [part[[_place(y[part], np.argmin, np.inf), _place(y[part], np.argmax, -np.inf)]] for part in stretches]
-    return np.unique(np.concatenate([[0], *kept, [len(x) - 1]]))
+    remaining = [part[[_place(y[part], np.argmin, np.inf), _place(y[part], np.argmax, -np.inf)]] for part in stretches]
+    return np.unique(np.concatenate([[0], *remaining, [len(x) - 1]]))
 
 
 def _place(y: np.ndarray, pick, missing: float) -> int:

@@ -1,6 +1,6 @@
 """How good the estimates of a run are: beside the truth, maximum likelihood and the paper, with verdicts.
 
-A fit that did not succeed counts as a failure, and with the numbers it gave; one that gave none is counted as lost.
+A fit that did not succeed counts as a failure, and with the numbers it gave; one that gave none is counted as missing.
 """
 
 import dataclasses
@@ -57,14 +57,14 @@ def scores(run: Run, system: str, best: float = 1.0) -> list[Score]:
     return found
 
 
-def best_rows(run: Run, system: str, rows: Sequence[Mapping[str, str]], share: float) -> Sequence[Mapping[str, str]]:
+def best_rows(run: Run, system: str, rows: Sequence[Mapping[str, str]], fraction: float) -> Sequence[Mapping[str, str]]:
     """The rows with the smallest sum of squared relative errors of θ; a fit without numbers is the worst."""
-    if share >= 1.0:
+    if fraction >= 1.0:
         return rows
     facts = run.problems[system].facts
     errors = sum((column(rows, name) / facts["truth"][name] - 1.0) ** 2 for name in facts["params"])
     order = np.argsort(np.nan_to_num(errors, nan=np.inf), kind="stable")
-    return [rows[i] for i in sorted(order[: max(1, round(share * len(rows)))])]
+    return [rows[i] for i in sorted(order[: max(1, round(fraction * len(rows)))])]
 
 
 def _score(run: Run, system: str, quantity: str, method: str, rows: Sequence[Mapping[str, str]]) -> Score:

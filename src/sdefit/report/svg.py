@@ -58,11 +58,11 @@ def _matplotlib(chart: Chart, width: int) -> ET.Element:
     """matplotlib's own drawing, its names without their namespaces."""
     with styled(), io.StringIO() as out:
         FigureCanvasSVG(panel(chart, width)).print_svg(out, metadata=_PLAIN)
-        root = ET.fromstring(out.getvalue())
-    for one in root.iter():
+        top = ET.fromstring(out.getvalue())
+    for one in top.iter():
         one.tag = one.tag.rpartition("}")[2]
         one.attrib = {name.rpartition("}")[2]: value for name, value in one.attrib.items()}
-    return root
+    return top
 
 
 def _attributes(chart: Chart, drawing: ET.Element, shown_on: str) -> dict[str, str]:

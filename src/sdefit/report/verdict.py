@@ -42,9 +42,9 @@ def verdict(record: Record, sentence: str = "") -> Verdict:
     return Verdict(tone, headline, " ".join([*_unknown(record, of), sentence]).strip(), "", groups, objections, remarks)
 
 
-def _unknown(record: Record, judged: int) -> list[str]:
+def _unknown(record: Record, assessed: int) -> list[str]:
     """What has not been looked at."""
-    said = [] if judged else ["No intervals were computed, so how well each quantity is known is not known."]
+    said = [] if assessed else ["No intervals were computed, so how well each quantity is known is not known."]
     return said + ([] if record.facts.get("diagnosis") else ["The residuals were not checked."])
 
 

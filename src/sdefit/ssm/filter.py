@@ -101,10 +101,10 @@ def update(
     """The belief about x after one row of observations, and what the smoother needs of the row."""
     mean, covariance = predicted
     sensors = Sensors(jnp.eye(mean.size, dtype=mean.dtype), noise_variance)
-    after, gains = kalman.update_covariance(covariance, observed, sensors)
+    updated, gains = kalman.update_covariance(covariance, observed, sensors)
     columns, innovations = kalman.update_mean(mean[:, None], value[:, None], gains, sensors)
-    filtered = Filtered(Gaussian(mean[:, None], covariance), Gaussian(columns, after), gains, innovations)
-    return Gaussian(columns[:, 0], after), FilterPass(filtered, F)
+    filtered = Filtered(Gaussian(mean[:, None], covariance), Gaussian(columns, updated), gains, innovations)
+    return Gaussian(columns[:, 0], updated), FilterPass(filtered, F)
 
 
 def given_first_row(

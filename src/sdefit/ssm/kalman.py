@@ -161,18 +161,21 @@ def log_likelihood(filtered: Filtered) -> Scalar:
 
 
 def run_smoother(
-    transitions_F: Float[Array, "times dim dim"], filtered: Filtered, sensors: Sensors, after: Backward | None = None
+    transitions_F: Float[Array, "times dim dim"],
+    filtered: Filtered,
+    sensors: Sensors,
+    later_rows: Backward | None = None,
 ) -> tuple[Backward, Backward]:
     """What is said before the first of these times, and at each of them, from what is said after the last."""
 
-    def step(after: Backward, row):
+    def step(later_rows: Backward, row):
         F, gains, innovations = row
-        r, u = back_score(after.r, innovations, gains, sensors)
-        N, D = back_information(after.N, gains, sensors)
+        r, u = back_score(later_rows.r, innovations, gains, sensors)
+        N, D = back_information(later_rows.N, gains, sensors)
         return Backward(dot(F.T, r), dot(dot(F.T, N), F), u, D), Backward(r, N, u, D)
 
-    after = nothing_later(filtered) if after is None else after
-    return jax.lax.scan(step, after, (transitions_F, filtered.gains, filtered.innovations), reverse=True)
+    later_rows = nothing_later(filtered) if later_rows is None else later_rows
+    return jax.lax.scan(step, later_rows, (transitions_F, filtered.gains, filtered.innovations), reverse=True)
 
 
 def nothing_later(filtered: Filtered) -> Backward:

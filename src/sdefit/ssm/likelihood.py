@@ -55,17 +55,17 @@ def _backward(build: Build, saved, weight: Scalar):
     params, sensors, gaps, before, filtered, values = saved
 
     def block(carry, rows):
-        after, total = carry
+        later_rows, total = carry
         gaps, before, filtered = rows
         transitions, pull_back = jax.vjp(lambda params: build(params, gaps), params)
-        after, later = kalman.run_smoother(transitions.F, filtered, sensors, after)
+        later_rows, later = kalman.run_smoother(transitions.F, filtered, sensors, later_rows)
         slopes, noise = _slopes(transitions, before, filtered, later)
-        return (after, jax.tree.map(jnp.add, total, pull_back(slopes)[0])), (noise, -later.u[..., 0])
+        return (later_rows, jax.tree.map(jnp.add, total, pull_back(slopes)[0])), (noise, -later.u[..., 0])
 
     nothing = kalman.nothing_later(jax.tree.map(lambda a: a[0], filtered))
     begin = nothing, jax.tree.map(jnp.zeros_like, params)
-    (after, slope), (noise, by_value) = _scan((gaps, before, filtered), block, begin, reverse=True)
-    initial, _ = kalman.likelihood_slopes(after)
+    (later_rows, slope), (noise, by_value) = _scan((gaps, before, filtered), block, begin, reverse=True)
+    initial, _ = kalman.likelihood_slopes(later_rows)
     by_sensors = Sensors(jnp.zeros_like(sensors.H), jnp.sum(noise, axis=(0, 1)))
     by_value = by_value.reshape(-1, values.shape[1])[: values.shape[0]]
     return *jax.tree.map(lambda a: weight * a, (slope, initial, by_sensors)), None, weight * by_value, None

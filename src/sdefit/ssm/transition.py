@@ -57,10 +57,10 @@ def step(
     middle = mean + 0.5 * short_h * (value + 0.25 * short_h * bend)
     more_value, more_slope = RULES[rule](drift, t + 0.5 * short_h, middle, halfway)
 
-    def at_node(share):
-        s = share * short_h
-        ahead = mean + s * (value + more_value + 0.5 * s * bend)
-        return ahead, *value_and_slope(drift, t + s, ahead)
+    def at_node(fraction):
+        s = fraction * short_h
+        predicted = mean + s * (value + more_value + 0.5 * s * bend)
+        return predicted, *value_and_slope(drift, t + s, predicted)
 
     nodes = jax.vmap(at_node)(jnp.array(_NODES, mean.dtype))
     center, value, slope = (0.5 * (a[0] + a[1]) for a in nodes)

@@ -84,9 +84,9 @@ def refine(data: Observations, substeps: int) -> Observations:
         full = jnp.zeros((substeps * (array.shape[0] - 1) + 1, array.shape[1]), array.dtype)
         return full.at[::substeps].set(array)
 
-    share = jnp.arange(substeps) / substeps
+    fraction = jnp.arange(substeps) / substeps
     gaps = jnp.diff(data.times)
-    between = (data.times[:-1, None] + gaps[:, None] * share[None, :]).ravel()
+    between = (data.times[:-1, None] + gaps[:, None] * fraction[None, :]).ravel()
     return Observations(jnp.append(between, data.times[-1]), rows(data.values), rows(data.observed))
 
 
@@ -259,9 +259,9 @@ def _pair_sites(d_early: Gaussian, d_cross, d_late: Gaussian, early: Gaussian, l
 
     at_early, here, at_late, there = jax.vmap(one)(d_early, d_cross, d_late, early, late)
 
-    def summed(before, after):
+    def summed(before, updated):
         none = jnp.zeros_like(before[:1])
-        return jnp.concatenate([before, none]) + jnp.concatenate([none, after])
+        return jnp.concatenate([before, none]) + jnp.concatenate([none, updated])
 
     return Sites(summed(at_early, at_late), summed(here, there), -d_cross)
 

@@ -214,24 +214,24 @@ class ProblemFacts(TypedDict):
     limits: dict[str, Limit]
 
 
-def check(value: Any, kind: Any, where: str) -> None:
+def check(value: Any, kind: Any, place: str) -> None:
     """Raise `ValueError`, in words, unless a value read from JSON is of a type; a table may hold more than is asked."""
     origin, inner = get_origin(kind), get_args(kind)
     if is_typeddict(kind):
-        need(isinstance(value, dict), f"{where} must be a table")
+        need(isinstance(value, dict), f"{place} must be a table")
         for name, one in get_type_hints(kind).items():
-            need(name in value or name in kind.__optional_keys__, f"{where}: {name} is missing")
+            need(name in value or name in kind.__optional_keys__, f"{place}: {name} is missing")
             if name in value:
-                check(value[name], one, f"{where}: {name}")
+                check(value[name], one, f"{place}: {name}")
     elif origin in (Union, types.UnionType):
-        need(any(_is(value, one) for one in inner), f"{where} must be {_said(kind)}, not {str(value)[:40]!r}")
+        need(any(_is(value, one) for one in inner), f"{place} must be {_said(kind)}, not {str(value)[:40]!r}")
     elif origin in (list, dict):
-        need(isinstance(value, origin), f"{where} must be a {'list' if origin is list else 'table'}")
+        need(isinstance(value, origin), f"{place} must be a {'list' if origin is list else 'table'}")
         for name, one in enumerate(value, start=1) if origin is list else value.items():
-            check(one, inner[-1], f"{where}: {name}")
+            check(one, inner[-1], f"{place}: {name}")
     else:
         fits = value in inner if origin is Literal else _is_scalar(value, kind)
-        need(fits, f"{where} must be {_said(kind)}, not {str(value)[:40]!r}")
+        need(fits, f"{place} must be {_said(kind)}, not {str(value)[:40]!r}")
 
 
 def need(holds: Any, words: str) -> None:

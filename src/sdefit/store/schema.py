@@ -56,7 +56,7 @@ _ESTIMATE: dict[str, tuple[Dims, str]] = {
     "noise": (("state",), "f"),
     "mean": (("series", "rows", "state"), "f"),
     "std": (("series", "rows", "state"), "f"),
-    "objective": ((), "f"),
+    "criterion": ((), "f"),
     "code": ((), "i"),
 }
 _PROBLEM: dict[str, tuple[Dims, str]] = {

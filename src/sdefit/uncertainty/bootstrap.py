@@ -16,7 +16,7 @@ from sdefit.inference.likelihood import step_counts
 from sdefit.methods import _driver
 from sdefit.methods._base import LikelihoodMethod, Method
 from sdefit.result import Estimate
-from sdefit.uncertainty.importance import possible
+from sdefit.uncertainty.importance import sample_posterior
 
 # Simulation steps for each step of the filter: the drift's slope times a step is then at most an eighth, where the
 # scheme of order 1.5 errs by far less than data tell.
@@ -41,11 +41,11 @@ def values_of(theta: Any, G: Any, noise: Any) -> Values:
 class Replicas(NamedTuple):
     """Sources of data near each fit, what was estimated from one set of data of each, and what that took.
 
-    `sources` and `found` have a leading axis of fits, then one of draws. `averaged`: whether the sources are draws from
+    `generating_params` and `found` have a leading axis of fits, then one of draws. `averaged`: whether the sources are draws from
     a posterior.
     """
 
-    sources: Values
+    generating_params: Values
     found: Values
     averaged: bool
     seconds: float
@@ -53,8 +53,8 @@ class Replicas(NamedTuple):
 
     def of(self, i: int) -> "Replicas":
         """Those of one fit."""
-        sources, found = jax.tree.map(lambda a: a[i], (self.sources, self.found))
-        return self._replace(sources=sources, found=found)
+        generating_params, found = jax.tree.map(lambda a: a[i], (self.generating_params, self.found))
+        return self._replace(generating_params=generating_params, found=found)
 
 
 def replicas(
@@ -71,8 +71,8 @@ def replicas(
     keys = jax.random.split(key)
     averaged = isinstance(method, LikelihoodMethod)
     init = _from_posterior if averaged else _from_first_half
-    which, sources, before = init(model, method, pools, estimates, draws, keys[0], batch)
-    run = refit(model, method, pools, estimates, which, sources, keys[1], batch)
+    which, generating_params, before = init(model, method, pools, estimates, draws, keys[0], batch)
+    run = refit(model, method, pools, estimates, which, generating_params, keys[1], batch)
 
     fits = len(estimates.theta)
 
@@ -80,7 +80,7 @@ def replicas(
         return jax.tree.map(lambda a: a.reshape(fits, len(which) // fits, *a.shape[1:]), values)
 
     seconds, compile_seconds = before.seconds + run.seconds, before.compile_seconds + run.compile_seconds
-    return Replicas(apart(sources), apart(run.value[0]), averaged, seconds, compile_seconds)
+    return Replicas(apart(generating_params), apart(run.value[0]), averaged, seconds, compile_seconds)
 
 
 Sources = tuple[np.ndarray, Values, _driver.Run]  # the fit that each is near, the sources, and what they cost
@@ -89,9 +89,9 @@ Sources = tuple[np.ndarray, Values, _driver.Run]  # the fit that each is near, t
 def _from_first_half(model, method, pools: Pool, estimates: Estimate, draws: int, key: Key, batch: int) -> Sources:
     """Half as many sources as `draws`, from estimates of data of the fits themselves."""
     which = np.repeat(np.arange(len(estimates.theta)), draws // 2)
-    here = jax.tree.map(lambda a: a[which], source_of(pools, estimates))
+    here = jax.tree.map(lambda a: a[which], generating_of(pools, estimates))
     first = refit(model, method, pools, estimates, which, here, key, batch)
-    return which, turned_round(here, first.value[0]), first
+    return which, reflect(here, first.value[0]), first
 
 
 def _from_posterior(model, method, pools: Pool, estimates: Estimate, draws: int, key: Key, batch: int) -> Sources:
@@ -114,10 +114,10 @@ class _Possible:
 
     def __call__(self, model: SDE, method: Method, pools: Pool, estimates: Estimate, index: Array, key: Key):
         def one(pool, estimate, i):
-            theta, G, noise = possible(model, method, pool, estimate, self.draws, jax.random.fold_in(key, i))
-            return theta, jax.vmap(pool.diffusion_out)(G), pool.spread_out(noise)
+            theta, G, noise = sample_posterior(model, method, pool, estimate, self.draws, jax.random.fold_in(key, i))
+            return theta, jax.vmap(pool.unstandardise_diffusion)(G), pool.unstandardise_std(noise)
 
-        return _driver.each(one, pools, estimates, index)
+        return _driver.vmap_series(one, pools, estimates, index)
 
 
 def refit(
@@ -126,7 +126,7 @@ def refit(
     pools: Pool,
     estimates: Estimate,
     which: np.ndarray,
-    sources: Values,
+    generating_params: Values,
     key: Key,
     batch: int,
 ) -> _driver.Run:
@@ -138,13 +138,20 @@ def refit(
 
     def rows(index: np.ndarray) -> tuple[Any, ...]:
         init = which[index].astype(np.int32)
-        return pools, estimates, init, jax.tree.map(lambda a: a[index], sources), index, key
+        return pools, estimates, init, jax.tree.map(lambda a: a[index], generating_params), index, key
 
     return _driver.PROGRAMS.run_each(_refits, model, method, rows, len(which), batch)
 
 
 def _refits(
-    model: SDE, method: Method, pools: Pool, estimates: Estimate, which: Array, sources: Values, index: Array, key: Key
+    model: SDE,
+    method: Method,
+    pools: Pool,
+    estimates: Estimate,
+    which: Array,
+    generating_params: Values,
+    index: Array,
+    key: Key,
 ) -> tuple[Values, Int[Array, "draws"]]:
     def one(row, source: Values, i):
         pool, init = jax.tree.map(lambda a: a[row], (pools, estimates))
@@ -154,19 +161,21 @@ def _refits(
         again = replica(model, pool, init, data_key)
         found = method.refit(model, again, in_units_of(again, pool, init), fit_key)
         # What is not asked for (paths, traces) is not computed either.
-        return Values(found.theta, again.diffusion_out(found.G), again.spread_out(found.noise)), found.code
+        return Values(
+            found.theta, again.unstandardise_diffusion(found.G), again.unstandardise_std(found.noise)
+        ), found.code
 
-    return _driver.each(one, which, sources, index)
+    return _driver.vmap_series(one, which, generating_params, index)
 
 
-def source_of(pools: Pool, estimates: Estimate) -> Values:
+def generating_of(pools: Pool, estimates: Estimate) -> Values:
     """What was estimated, in the user's units; pools and estimates have a leading axis of fits."""
     scale, time_scale = np.asarray(pools.scale), np.asarray(pools.time_scale)
     G = scale[:, :, None] * np.asarray(estimates.G) / np.sqrt(time_scale)[:, None, None]
     return values_of(estimates.theta, G, scale * np.asarray(estimates.noise))
 
 
-def turned_round(here: Values, found: Values) -> Values:
+def reflect(here: Values, found: Values) -> Values:
     """Sources whose G and σ lie as far from `here` as those of `found` do, on the other side.
 
     Far means by a factor for G, which may be known no better than to one: from G to G*, and so from G G*⁻¹ G to G. σ
@@ -207,7 +216,7 @@ def finite(values: Values) -> np.ndarray:
 def in_units_of(pool: Pool, own: Pool, estimate: Estimate) -> Estimate:
     """An estimate from the pool `own` in the standardised units of another pool with the same clock."""
     ratio = own.scale / pool.scale
-    mean = (own.path_out(estimate.mean) - pool.center[None, None, :]) / pool.scale[None, None, :]
+    mean = (own.unstandardise_path(estimate.mean) - pool.center[None, None, :]) / pool.scale[None, None, :]
     parts = (ratio[:, None] * estimate.G, ratio * estimate.noise, mean)
     return eqx.tree_at(lambda e: (e.G, e.noise, e.mean), estimate, parts)
 

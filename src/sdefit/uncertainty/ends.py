@@ -53,29 +53,31 @@ def from_draws(
     quantities: Quantities, values: np.ndarray, made: Replicas, level: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ends of intervals from how far one fit's replicas fell from their sources, in each quantity's coordinate."""
-    kept = finite(made.found)
-    if kept.sum() < 10:
+    finite_draws = finite(made.found)
+    if finite_draws.sum() < 10:
         unknown = np.full(len(values), np.nan)
         return unknown, unknown
-    pair = [quantities.coordinates(quantities.values(one))[kept] for one in (made.found, made.sources)]
+    pair = [
+        quantities.coordinates(quantities.values(one))[finite_draws] for one in (made.found, made.generating_params)
+    ]
     missed, at = pair[0] - pair[1], quantities.coordinates(values)
     # Ends as far below as above err less than quantiles of either side do (Hall 1988), and are not moved by the bias
     # of a weakly identified quantity, which depends on the truth. Only for a spread well off 0 is it taken off.
-    share = np.where(quantities.scales, 1 - 2 * _reach(missed, level) / np.maximum(at, 1e-300), 0.0)
-    bias = np.maximum(share, 0.0) * np.median(missed, axis=0)
+    fraction = np.where(quantities.scales, 1 - 2 * _reach(missed, level) / np.maximum(at, 1e-300), 0.0)
+    bias = np.maximum(fraction, 0.0) * np.median(missed, axis=0)
     half = _reach(missed - bias, level)
     low, high = at - bias - half, at - bias + half
     if made.averaged:
         # Averaged over all that may be true, what θ misses by is what it missed by here: its quantiles are the ends.
         size = len(quantities.model.free)
-        missed = _regrown(quantities, pair[0], at) * missed[:, :size]
+        missed = _inflation(quantities, pair[0], at) * missed[:, :size]
         tails = np.quantile(missed, [0.5 + level / 2, 0.5 - level / 2], axis=0, method="weibull")
         low[:size], high[:size] = at[:size] - tails
     ends = quantities.back(low), quantities.back(high)
     return np.minimum(*ends), np.maximum(*ends)
 
 
-def _regrown(quantities: Quantities, found: np.ndarray, at: np.ndarray) -> float:
+def _inflation(quantities: Quantities, found: np.ndarray, at: np.ndarray) -> float:
     """By which factor G of the typical refit lies below the fit's own; 1 where it does not.
 
     Where σ takes up some of the process noise, as it must where there is none of its own, G comes out too small; and

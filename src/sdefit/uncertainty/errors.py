@@ -22,7 +22,7 @@ def covariance(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> _d
     return run._replace(value=in_users_units(model, run.value, pool.scale, pool.time_scale))
 
 
-def ahead(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> None:
+def precompile(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> None:
     """Have the program of `covariance` compiled before there is an estimate, from the shapes of one."""
     if method.knows_covariance:
         _driver.PROGRAMS.start(_information, model, method, *_inputs(pool, estimate))

@@ -28,7 +28,7 @@ class Forecast:
 
     - `times` (T,); `mean`, `lower`, `upper` (T, K): of the states, which the band holds with probability `level`.
     - `states`, `observations` (draws, T, K): the paths themselves, and with observation noise.
-    - `lost`: how many paths left the finite numbers; they are not among the draws.
+    - `missing`: how many paths left the finite numbers; they are not among the draws.
     - `notes`: sentences on what was assumed.
     """
 
@@ -37,7 +37,7 @@ class Forecast:
     states: np.ndarray
     observations: np.ndarray
     level: float
-    lost: int
+    missing: int
     notes: tuple[str, ...] = ()
 
     @property
@@ -93,17 +93,19 @@ def forecast(
         raise InputError(f"draws must be a whole number of at least 2, not {draws!r}")
     if not (isinstance(level, float) and 0 < level < 1):
         raise InputError(f"level must lie between 0 and 1, not {level!r}")
-    ahead = _ahead(pool, series, np.concatenate([[last], times]))
+    horizon = _ahead(pool, series, np.concatenate([[last], times]))
     row = int(np.sum(np.diff(np.asarray(pool.times)[series]) > 0))
-    where = np.asarray(estimate.mean)[series, row], std / np.asarray(pool.scale)
-    inputs = (pool, ahead, estimate, *where, np.arange(draws, dtype=np.int32), key)
+    place = np.asarray(estimate.mean)[series, row], std / np.asarray(pool.scale)
+    inputs = (pool, horizon, estimate, *place, np.arange(draws, dtype=np.int32), key)
     found = _driver.PROGRAMS.run(_forecast, model, method, *inputs).value
     states, observations = (np.asarray(one)[:, 1:] for one in found)
-    kept = np.isfinite(states).all(axis=(1, 2))
-    if kept.sum() < 2:
+    finite_paths = np.isfinite(states).all(axis=(1, 2))
+    if finite_paths.sum() < 2:
         raise InputError("a forecast must stay finite, but the fitted model blows up; forecast less far ahead")
     notes = _notes(model, last)
-    return Forecast(times, model.states, states[kept], observations[kept], level, int((~kept).sum()), notes)
+    return Forecast(
+        times, model.states, states[finite_paths], observations[finite_paths], level, int((~finite_paths).sum()), notes
+    )
 
 
 def _notes(model: SDE, last: float) -> tuple[str, ...]:
@@ -129,19 +131,19 @@ def _ahead(pool: Pool, series: int, times: np.ndarray) -> Pool:
     )
 
 
-def _forecast(model: SDE, method: Method, pool: Pool, ahead: Pool, estimate: Estimate, mean, std, index, key):
+def _forecast(model: SDE, method: Method, pool: Pool, horizon: Pool, estimate: Estimate, mean, std, index, key):
     """States and observations in the user's units, (draws, times, state), from states drawn about `mean`."""
     del method
-    gaps = jnp.diff(ahead.times, axis=1, prepend=ahead.times[:, :1])
+    gaps = jnp.diff(horizon.times, axis=1, prepend=horizon.times[:, :1])
     counts = jnp.maximum(jnp.ceil(gaps * _steepest(model, pool, estimate) / _REACH), 1).astype(jnp.int32)
 
     def one(i):
         first_key, path_key, noise_key = jax.random.split(jax.random.fold_in(key, i), 3)
         first = mean + std * jax.random.normal(first_key, mean.shape)
         source = eqx.tree_at(lambda e: e.mean, estimate, first[None, None, :])
-        states = paths(model, ahead, source, counts, path_key)
+        states = paths(model, horizon, source, counts, path_key)
         seen = states + estimate.noise[None, None, :] * jax.random.normal(noise_key, states.shape)
-        return ahead.path_out(states)[0], ahead.path_out(seen)[0]
+        return horizon.unstandardise_path(states)[0], horizon.unstandardise_path(seen)[0]
 
     return jax.vmap(one)(index)
 

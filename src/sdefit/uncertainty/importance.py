@@ -17,7 +17,7 @@ from sdefit._types import Array, Float, Key, Scalar
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.inference.likelihood import Likelihood, filter_pool, filter_state
-from sdefit.inference.parameterisation import Parameterisation, root
+from sdefit.inference.parameterisation import Parameterisation, cholesky_psd
 from sdefit.matching.latent_process import observations
 from sdefit.methods._base import LikelihoodMethod, Method
 from sdefit.priors import NoiseLevels, ThetaPrior, noise_levels, theta_prior
@@ -31,7 +31,7 @@ _ENOUGH = _DRAWS / 8  # draws that must count in a round: weights are tempered u
 _LEAST = 0.1  # of its usual level (of θ: of its prior's width), at which the first round begins
 
 
-def possible(
+def sample_posterior(
     model: SDE, method: Method, pool: Pool, estimate: Estimate, draws: int, key: Key
 ) -> tuple[Float[Array, "draws params"], Float[Array, "draws state state"], Float[Array, "draws state"]]:
     """θ, and G and σ standardised, as far as the data leave them open."""
@@ -102,8 +102,8 @@ class _Target:
             return theta
         bounds, width = self.parameterisation.bounds, self.expected.width
         lower, upper = jnp.array(bounds.bounds.lower), jnp.array(bounds.bounds.upper)
-        near = _LEAST * jnp.where(jnp.isfinite(lower) & jnp.isfinite(upper), upper - lower, width)
-        at = jnp.clip(bounds.constrain(theta), lower + near, upper - near)
+        close = _LEAST * jnp.where(jnp.isfinite(lower) & jnp.isfinite(upper), upper - lower, width)
+        at = jnp.clip(bounds.constrain(theta), lower + close, upper - close)
         return jnp.where(jnp.isfinite(lower) | jnp.isfinite(upper), bounds.unconstrain(at), theta)
 
     def log_density(self, v: Float[Array, "coordinates"]) -> Scalar:
@@ -118,7 +118,7 @@ class _Target:
     def parts(self, v: Float[Array, "coordinates"]) -> tuple[Array, Array, Array]:
         """θ, G and σ."""
         point = self.parameterisation.point(self.parameterisation.variance_params(self.coordinates(v)))
-        return point.theta, root(point.Q), jnp.sqrt(point.variance)
+        return point.theta, cholesky_psd(point.Q), jnp.sqrt(point.variance)
 
     def _stretch(self, v) -> Scalar:
         """log of the volume of θ and of the directions of G's rows that a unit of v takes."""

@@ -16,9 +16,9 @@ from sdefit.methods import _driver
 from sdefit.methods._base import LikelihoodMethod, Method
 from sdefit.result import Estimate
 from sdefit.uncertainty import errors, verdict
-from sdefit.uncertainty.bootstrap import Values, finite, replicas, source_of, values_of
+from sdefit.uncertainty.bootstrap import Values, finite, generating_of, replicas, values_of
 from sdefit.uncertainty.ends import from_draws, from_errors, from_posterior
-from sdefit.uncertainty.importance import possible
+from sdefit.uncertainty.importance import sample_posterior
 from sdefit.uncertainty.quantities import Quantities
 from sdefit.uncertainty.verdict import Evidence, judge, sizes_of
 
@@ -84,8 +84,8 @@ class Intervals:
             source = "draws from the posterior" if self.kind == "posterior" else "standard errors"
             cost = f"{self.std_seconds:.2g} s"
             return [f"{level} from {source} ({cost}); fit.intervals() refits simulated data instead."]
-        lost = f" {self.failed} refits failed and were left out." if self.failed else ""
-        return [f"{level} from {self.draws} simulated and refitted data sets ({self.seconds:.2g} s).{lost}"]
+        failed_refits = f" {self.failed} refits failed and were left out." if self.failed else ""
+        return [f"{level} from {self.draws} simulated and refitted data sets ({self.seconds:.2g} s).{failed_refits}"]
 
     def __str__(self) -> str:
         rows = [
@@ -113,7 +113,7 @@ def intervals(
     """Intervals of one fit: by bootstrap, or where `draws` is 0 without any refit."""
     _check(level, draws)
     quantities, freedom = Quantities(model), degrees_of_freedom(model, np.asarray(pool.observed))
-    here = jax.tree.map(lambda a: a[0], source_of(*_one_of_many(pool, estimate)))
+    here = jax.tree.map(lambda a: a[0], generating_of(*_one_of_many(pool, estimate)))
     values = quantities.values(here)
     if draws:
         found = _by_bootstrap(quantities, method, pool, estimate, here, (level, draws, key, batch))
@@ -121,16 +121,18 @@ def intervals(
         found = _by_posterior(quantities, method, pool, estimate, here, (level, freedom, key))
     else:
         found = _by_errors(quantities, method, pool, estimate, here, (level, freedom))
-    natural = sizes_of(model, method, pool, estimate)
+    natural_scales = sizes_of(model, method, pool, estimate)
     ends = found["lower"], found["upper"]
-    judged = judge(quantities, Evidence(values, *ends, level, *natural, freedom, found.pop("covariance")))
+    verdict_of_all = judge(
+        quantities, Evidence(values, *ends, level, *natural_scales, freedom, found.pop("covariance"))
+    )
     return Intervals(
         names=tuple(quantities.names),
         estimate=values,
         level=level,
         draws=draws,
-        identifiability=judged.words,
-        sentences=judged.sentences,
+        identifiability=verdict_of_all.words,
+        sentences=verdict_of_all.sentences,
         **found,
     )
 
@@ -173,11 +175,11 @@ def _by_posterior(quantities, method, pool, estimate, here, asked) -> dict[str, 
     level, freedom, key = asked
     run = _driver.PROGRAMS.run(_posterior, quantities.model, method, *_inputs(pool, estimate), key)
     found = values_of(*run.value)
-    kept = quantities.values(jax.tree.map(lambda a: a[finite(found)], found))
-    if len(np.unique(kept, axis=0)) < _DISTINCT:
+    finite_draws = quantities.values(jax.tree.map(lambda a: a[finite(found)], found))
+    if len(np.unique(finite_draws, axis=0)) < _DISTINCT:
         return _by_errors(quantities, method, pool, estimate, here, (level, freedom))
-    lower, upper = from_posterior(quantities, kept, level, freedom)
-    return _without_refits("posterior", lower, upper, kept.std(axis=0), _covariance(quantities, found), run)
+    lower, upper = from_posterior(quantities, finite_draws, level, freedom)
+    return _without_refits("posterior", lower, upper, finite_draws.std(axis=0), _covariance(quantities, found), run)
 
 
 def _by_errors(quantities, method, pool, estimate, here, asked) -> dict[str, Any]:
@@ -198,28 +200,28 @@ def _without_refits(kind, lower, upper, std, covariance, run: _driver.Run | None
 
 def _covariance(quantities: Quantities, found: Values) -> np.ndarray:
     """The covariance of draws of (θ, G Gᵀ row by row, σ²), as a method's `ParameterCovariance` has it."""
-    kept = jax.tree.map(lambda a: a[finite(found)], found)
-    GGt = kept.G @ np.swapaxes(kept.G, -1, -2)
-    rows = np.concatenate([kept.theta, GGt.reshape(len(GGt), -1), np.asarray(kept.noise) ** 2], axis=1)
+    finite_draws = jax.tree.map(lambda a: a[finite(found)], found)
+    GGt = finite_draws.G @ np.swapaxes(finite_draws.G, -1, -2)
+    rows = np.concatenate([finite_draws.theta, GGt.reshape(len(GGt), -1), np.asarray(finite_draws.noise) ** 2], axis=1)
     return np.atleast_2d(np.cov(rows, rowvar=False))
 
 
 def _posterior(model: SDE, method: Method, pool: Pool, estimate: Estimate, key: Key):
-    theta, G, noise = possible(model, method, pool, estimate, _DRAWS, key)
-    return theta, jax.vmap(pool.diffusion_out)(G), pool.spread_out(noise)
+    theta, G, noise = sample_posterior(model, method, pool, estimate, _DRAWS, key)
+    return theta, jax.vmap(pool.unstandardise_diffusion)(G), pool.unstandardise_std(noise)
 
 
 def _inputs(pool: Pool, estimate: Estimate) -> tuple[Pool, Estimate]:
     return pool, eqx.tree_at(lambda e: e.trace, estimate, {})
 
 
-def ahead(model: SDE, method: Method, pool: Pool, estimate: Estimate, key: Any) -> None:
+def precompile(model: SDE, method: Method, pool: Pool, estimate: Estimate, key: Any) -> None:
     """Have the programs of `intervals` without draws compiled before there is an estimate, from the shapes of one."""
     if posterior_is_cheap(method, pool):
         _driver.PROGRAMS.start(_posterior, model, method, *_inputs(pool, estimate), key)
     else:
-        errors.ahead(model, method, pool, estimate)
-    verdict.ahead(model, method, pool, estimate)
+        errors.precompile(model, method, pool, estimate)
+    verdict.precompile(model, method, pool, estimate)
 
 
 def _one_of_many(pool: Pool, estimate: Estimate) -> tuple[Pool, Estimate]:

@@ -19,7 +19,7 @@ from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import InputError
 from sdefit.inference.likelihood import Likelihood, filter_state
-from sdefit.inference.parameterisation import root
+from sdefit.inference.parameterisation import cholesky_psd
 from sdefit.methods._base import LikelihoodMethod, Method
 from sdefit.result import Estimate
 from sdefit.uncertainty.importance import inverse_root
@@ -51,7 +51,7 @@ def sample(
         likelihood = method.likelihood(model, pool, estimate)
         u, diverging = _nuts(likelihood, filter_state(estimate).coordinates, draws, warmup, chains, key)
         theta, G, noise = jax.jit(jax.vmap(jax.vmap(lambda u: _parts(likelihood, u))))(u)
-        G, noise = jax.vmap(jax.vmap(pool.diffusion_out))(G), pool.spread_out(noise)
+        G, noise = jax.vmap(jax.vmap(pool.unstandardise_diffusion))(G), pool.unstandardise_std(noise)
         return Draws(*(np.asarray(a) for a in (theta, G, noise, diverging)))
 
 
@@ -98,4 +98,4 @@ def _potential(likelihood: Likelihood, center: Theta, half) -> Callable[[Theta],
 
 def _parts(likelihood: Likelihood, u: Theta) -> tuple[Array, Array, Array]:
     point = likelihood.parameterisation.point(likelihood.parameterisation.variance_params(u))
-    return point.theta, root(point.Q), jnp.sqrt(point.variance)
+    return point.theta, cholesky_psd(point.Q), jnp.sqrt(point.variance)

@@ -74,8 +74,8 @@ def _ends(values: np.ndarray, fall: np.ndarray, level: float) -> tuple[float, fl
     for at, height, none in sides:
         below = np.flatnonzero(height < depth)
         n = int(below[0]) if below.size else 0
-        share = (height[n - 1] - depth) / (height[n - 1] - height[n]) if n else 0.0
-        ends.append(float(at[n - 1] + share * (at[n] - at[n - 1])) if n else float(none))
+        fraction = (height[n - 1] - depth) / (height[n - 1] - height[n]) if n else 0.0
+        ends.append(float(at[n - 1] + fraction * (at[n] - at[n - 1])) if n else float(none))
     return ends[0], ends[1]
 
 
@@ -113,8 +113,8 @@ def _profile(
         best: ValueGradHessian = jax.tree.map(lambda a: a[0, 0], found.at)
         spread = jnp.sqrt(jnp.maximum(jnp.linalg.pinv(best.curvature)[place, place], 0.0))
         spread = jnp.where(jnp.isinf(parameterisation.max_step[place]), spread, jnp.minimum(spread, _WIDEST))
-        ahead = found.x[:, 0] + jnp.where(own[None, :], (spread * shares)[:, None], 0.0)
-        return jnp.where(count > 0, tries, ahead), tries, -found.at.value[:, 0]
+        onwards = found.x[:, 0] + jnp.where(own[None, :], (spread * shares)[:, None], 0.0)
+        return jnp.where(count > 0, tries, onwards), tries, -found.at.value[:, 0]
 
     tries = jnp.broadcast_to(begin[None, :], (shares.size, begin.size))
     # Two rounds of one loop, so that the filter is traced once.

@@ -81,9 +81,11 @@ class Quantities:
         result, bounds = np.array(std, float), self.model.bounds
         for k, (lower, upper) in enumerate(zip(bounds.lower, bounds.upper, strict=True)):
             result[k] = std[k] / growth(values[k], lower, upper)
-        root = np.sqrt(np.maximum(values, 0.0))
+        deviation = np.sqrt(np.maximum(values, 0.0))
         small = np.sqrt(np.maximum(std, 0.0))
-        return np.where(self.squared, np.where(root > 0, std / np.where(root > 0, 2 * root, 1.0), small), result)
+        return np.where(
+            self.squared, np.where(deviation > 0, std / np.where(deviation > 0, 2 * deviation, 1.0), small), result
+        )
 
     def _through(self, transform: Transform, values: np.ndarray) -> np.ndarray:
         """All values with those of θ transformed, each within its bounds."""

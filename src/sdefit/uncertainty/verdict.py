@@ -88,9 +88,9 @@ def _grades(quantities: Quantities, evidence: Evidence) -> np.ndarray:
     single = np.array(
         [False] * P + [i == j for i, j in quantities.entries] + [False] * n + [True] * len(quantities.model.states)
     )
-    share = evidence.std / np.where(size > 0, size, 1.0) * np.where(single, 2.0, 1.0)
-    share = np.where((size > 0) | (share == 0), share, np.inf)
-    grades = np.where(share > _NOT, 2.0, np.where(share > _limits(quantities, share), 1.0, 0.0))
+    fraction = evidence.std / np.where(size > 0, size, 1.0) * np.where(single, 2.0, 1.0)
+    fraction = np.where((size > 0) | (fraction == 0), fraction, np.inf)
+    grades = np.where(fraction > _NOT, 2.0, np.where(fraction > _limits(quantities, fraction), 1.0, 0.0))
     # What may as well be zero is weakly identified at best; what can be nothing else was given, not estimated.
     doubtful = quantities.scales & (evidence.lower <= 0.0) & (evidence.upper > 0.0)
     grades = np.where(doubtful, np.maximum(grades, 1.0), grades)
@@ -112,7 +112,7 @@ def _grades(quantities: Quantities, evidence: Evidence) -> np.ndarray:
     return grades
 
 
-def _limits(quantities: Quantities, share: np.ndarray) -> np.ndarray:
+def _limits(quantities: Quantities, fraction: np.ndarray) -> np.ndarray:
     """The share up to which each quantity is identified.
 
     Process and observation noise of a state take up each other's errors: one that was found too large looks well known
@@ -127,9 +127,9 @@ def _limits(quantities: Quantities, share: np.ndarray) -> np.ndarray:
         for k in states
         if i == j and (k == i or model.diffusion == "scalar")
     ]
-    limits = np.full(len(share), _WEAK)
+    limits = np.full(len(fraction), _WEAK)
     limits[[at for pair in pairs for at in pair]] = _ALONE
-    limits[[at for pair in pairs if np.max(share[list(pair)]) <= _WEAK for at in pair]] = _WEAK
+    limits[[at for pair in pairs if np.max(fraction[list(pair)]) <= _WEAK for at in pair]] = _WEAK
     limits[P : P + n] = limits[P + n : P + 2 * n]
     return limits
 
@@ -190,7 +190,7 @@ def sizes_of(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> tupl
     return np.asarray(sizes), np.asarray(separable), np.asarray(together)
 
 
-def ahead(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> None:
+def precompile(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> None:
     """Have the program of `sizes_of` compiled before there is an estimate, from the shapes of one."""
     _driver.PROGRAMS.start(_scales, model, method, pool, estimate.theta, estimate.mean)
 
