@@ -99,13 +99,13 @@ if not pid:
     except sf.InputError as no:
         print(no, flush=True)
     os._exit(0)
-print(os.waitpid(pid, 0)[1], sf.fit(model, series, method, key=key).status.name)
+print(os.waitpid(pid, 0)[1], sf.fit(model, series, method, key=key).status.ok)
 """
     done = child(code, "-W", "ignore")
     refusal, parent = done.stdout.splitlines()
     assert "this one was forked after JAX had started" in refusal
     assert "get_context('spawn')" in refusal
-    assert parent == "0 ok"
+    assert parent == "0 True"
 
 
 @pytest.mark.slow

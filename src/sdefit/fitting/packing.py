@@ -191,7 +191,7 @@ def _fields(record: Record, model: SDE) -> dict[str, Any]:
         "compile_seconds": facts["compile_seconds"],
         "notes": tuple(facts["notes"]),
         "provenance": facts["provenance"],
-        "kept": cached_fields(facts),
+        "cache": cached_fields(facts),
     }
 
 

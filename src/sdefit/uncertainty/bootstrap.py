@@ -41,8 +41,8 @@ def values_of(theta: Any, G: Any, noise: Any) -> Values:
 class Replicas(NamedTuple):
     """Sources of data near each fit, what was estimated from one set of data of each, and what that took.
 
-    `generating_params` and `found` have a leading axis of fits, then one of draws. `averaged`: whether the sources are draws from
-    a posterior.
+    `generating_params` and `found` have a leading axis of fits, then one of draws. `averaged`: whether
+    the generating parameters are draws from a posterior.
     """
 
     generating_params: Values
