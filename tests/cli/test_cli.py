@@ -414,7 +414,7 @@ def stored(tmp_path_factory):
 
 
 def test_the_level_of_intervals(stored):
-    assert load(stored / "fit.nc").kept["intervals"].level == 0.8
+    assert load(stored / "fit.nc").cache["intervals"].level == 0.8
 
 
 def test_forecast(stored, capsys):
@@ -455,7 +455,7 @@ def test_plot(stored, capsys):
         assert Path(f"{kind}.{end}").read_bytes().startswith(begins)
     capsys.readouterr()
     assert "name one with --parameter" in refusal(capsys, "plot", str(stored), "--kind", "profile")
-    assert "--kind must be one of states" in refusal(capsys, "plot", str(stored), "--kind", "magic")
+    assert "--kind must be one of estimates, states" in refusal(capsys, "plot", str(stored), "--kind", "magic")
     assert "--out must end in .png" in refusal(capsys, "plot", str(stored), "--out", "figure.xyz")
     assert "--parameter must go with --kind profile" in refusal(capsys, "plot", str(stored), "--parameter", "rate")
 

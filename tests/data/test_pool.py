@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sdefit.data import Pool, Series, stack, standardise, with_times
@@ -94,6 +94,7 @@ def test_units_of_time_and_state_may_change(factor):
 
 @given(st.integers(0, 1000), st.integers(4, 30), st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))
 def test_standardised_and_back(seed, n, offset, factor):
+    assume(factor > 1e-9 * abs(offset))  # else the values are constant up to rounding, and refused
     s = sample(seed, n)
     s = Series(s.times, s.values * factor + offset, s.states)
     pool = standardise(s)

@@ -236,7 +236,7 @@ def test_arviz_has_the_estimate_as_an_estimate_and_not_as_a_posterior():
 
 def test_what_a_method_optimised_has_its_own_name():
     found = fit(linear_model(), two_states(1), QUICK, key=KEY)
-    assert found.loss == float(found.estimate.objective) and not hasattr(found, "objective")
+    assert found.loss == float(found.estimate.criterion) and not hasattr(found, "objective")
     for name in ("log_likelihood", "log_evidence", "bound"):
         with pytest.raises(AttributeError, match=f"^a fit by moments has no {name}; it has loss: write fit.loss$"):
             getattr(found, name)

@@ -162,8 +162,8 @@ def assert_solvers_agree(kernel, params, data, share=1e-8, rate_share=None):
     dense, space = solvers(kernel)
     (value, slope), (expected, expected_slope) = evidence_of(space)(params, data), evidence_of(dense)(params, data)
     close(value, expected, share)
-    for name in ("scale", "length", "noise", "G", "rate"):
-        within = rate_share if name == "rate" and rate_share else share
+    for name in ("scale", "length", "noise", "G", "ou_rate"):
+        within = rate_share if name == "ou_rate" and rate_share else share
         close(getattr(slope, name), getattr(expected_slope, name), within)
     got, wanted = posterior_of(space)(params, data), posterior_of(dense)(params, data)
     for name in ("z", "dz", "o", "x", "std"):

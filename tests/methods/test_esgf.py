@@ -106,7 +106,7 @@ def test_units_of_time_and_state_do_not_matter():
     rate, level = one.estimate.theta
     np.testing.assert_allclose(other.estimate.theta, [rate / 60, 1e4 * level - 7e4], rtol=1e-3)
     np.testing.assert_allclose(other.G, 1e4 * one.G / np.sqrt(60.0), rtol=2e-3)
-    np.testing.assert_allclose(other.estimate.objective, one.estimate.objective, atol=1e-5)
+    np.testing.assert_allclose(other.estimate.criterion, one.estimate.criterion, atol=1e-5)
 
 
 def test_pooled_series_add_up_and_padding_changes_nothing():
@@ -115,7 +115,7 @@ def test_pooled_series_add_up_and_padding_changes_nothing():
     method = ESGF(noise="none", boundary=0.0)
     both, twice = (run(OU, pool_of(OU, long, other), method) for other in (short, long))
     once = run(OU, pool_of(OU, long), method)
-    np.testing.assert_allclose(twice.estimate.objective, 2 * once.estimate.objective, rtol=1e-6)
+    np.testing.assert_allclose(twice.estimate.criterion, 2 * once.estimate.criterion, rtol=1e-6)
     np.testing.assert_allclose(twice.estimate.theta, once.estimate.theta, atol=1e-3)
     between = [closed_form(*p)[0] for p in (long, short)]
     assert min(between) - 0.05 < both.estimate.theta[0] < max(between) + 0.05
@@ -145,7 +145,7 @@ def test_estimates_lie_within_their_standard_errors():
 @pytest.mark.long
 @pytest.mark.parametrize("start", [(60.0, 0.03, 0.13, 30.0), (0.07, 30.0, 120.0, 0.03), (1e-6, 1e-6, 1e6, 1e6)])
 def test_bad_start_finds_the_same_optimum(start):
-    np.testing.assert_allclose(lv_fit(start).estimate.objective, lv_fit().estimate.objective, atol=0.05)
+    np.testing.assert_allclose(lv_fit(start).estimate.criterion, lv_fit().estimate.criterion, atol=0.05)
 
 
 @pytest.mark.long
@@ -275,4 +275,4 @@ def test_weak_priors_keep_the_noise_of_two_states_apart():
     found = {weak: run(LV, pool, ESGF(weak=weak)).estimate for weak in (False, True)}
     share = {weak: np.linalg.eigvalsh(one.G @ one.G.T)[0] / np.trace(one.G @ one.G.T) for weak, one in found.items()}
     assert share[True] > 10 * share[False]
-    assert found[True].objective < found[False].objective + 1e-6
+    assert found[True].criterion < found[False].criterion + 1e-6

@@ -239,7 +239,7 @@ def test_estimate_on_ou_is_maximum_likelihood(ou_fit):
     at = np.array([*at, found.estimate.G[0, 0], found.estimate.noise[0]])
     mean, covariance, value = exact(at)
     assert found.estimate.code == Code.OK
-    np.testing.assert_allclose(found.estimate.objective, value, atol=1e-6)
+    np.testing.assert_allclose(found.estimate.criterion, value, atol=1e-6)
     np.testing.assert_allclose(found.estimate.mean[0], mean, atol=1e-6)
     np.testing.assert_allclose(found.estimate.std[0] ** 2, covariance[:, 0], atol=1e-6)
     # A search stops when 1e-6 of the bound is left: along each coordinate alone no more than that is to be gained.
@@ -254,8 +254,8 @@ def test_trace_tells_the_bound_of_each_sweep(ou_fit):
     _, found = ou_fit
     bounds = found.estimate.trace["bound"]
     assert bounds.shape == (VGPA().sweeps,)
-    assert np.all(np.diff(bounds) >= 0) and bounds[-1] == found.estimate.objective
-    np.testing.assert_allclose(found.estimate.trace["search"][-1], found.estimate.objective, atol=1e-9)
+    assert np.all(np.diff(bounds) >= 0) and bounds[-1] == found.estimate.criterion
+    np.testing.assert_allclose(found.estimate.trace["search"][-1], found.estimate.criterion, atol=1e-9)
 
 
 @pytest.mark.long

@@ -13,10 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sdefit import store
+from contract import ou_series, relaxing
 from sdefit.dynamics.equations import equations
 from sdefit.dynamics.printing import mathml
 from sdefit.errors import FileError, InputError
+from sdefit.fitting import fit
+from sdefit.methods.moments import Moments
 from sdefit.report import plot_fit, write_fit
 from sdefit.report.charts import COLOURS, Band, Chart, Dots, Line, thin
 from sdefit.report.fit import FIGURES, fit_page
@@ -541,7 +543,7 @@ def test_markup_of_a_model_is_made_from_its_equations_only(tmp_path):
 
 
 def test_without_a_home_a_report_is_made_in_silence(tmp_path):
-    store.write(make_record(), tmp_path / "fit.nc")
+    fit(relaxing(), ou_series(1), Moments(starts=2, iterations=20)).save(tmp_path / "fit.nc")
     code = f"import sys; from sdefit.cli.app import run; sys.exit(run(['report', {str(tmp_path / 'fit.nc')!r}]))"
     nowhere = {"HOME": "/nonexistent", "XDG_CACHE_HOME": "/proc/none", "XDG_CONFIG_HOME": "/proc/none"}
     done = subprocess.run([sys.executable, "-c", code], env=os.environ | nowhere, capture_output=True, text=True)

@@ -280,23 +280,25 @@ def test_summary_report_and_file_show_what_was_found(found, bootstrapped, tmp_pa
     assert (frame.loc["rate", "lower"], frame.loc["rate", "upper"]) == bootstrapped["rate"]
     assert frame.loc["rate", "identifiability"] == "identified"
     found.save(tmp_path / "fit.nc")
-    again = load(tmp_path / "fit.nc").kept
+    again = load(tmp_path / "fit.nc").cache
     np.testing.assert_array_equal(again["intervals"].lower, bootstrapped.lower)
     assert again["intervals"].identifiability == bootstrapped.identifiability
     np.testing.assert_array_equal(again["profiles"]["rate"].values, found.cache["profiles"]["rate"].values)
     found.report(tmp_path / "fit.html")
     page = (tmp_path / "fit.html").read_text()
-    assert "What the data tell" in page and "80 simulated and refitted" in page and "Profile likelihood" in page
+    assert (
+        "Intervals and identifiability" in page and "80 simulated and refitted" in page and "Profile likelihood" in page
+    )
     assert (tmp_path / "fit_data" / "intervals.csv").exists()
 
 
 def test_without_draws_the_summary_has_quantiles_of_the_posterior(found):
-    plain = dataclasses.replace(found, kept={})
+    plain = dataclasses.replace(found, cache={})
     frame = plain.summary()
-    assert plain.kept["intervals"].kind == "posterior"
+    assert plain.cache["intervals"].kind == "posterior"
     assert frame["lower"].notna().all()
-    again = dataclasses.replace(found, kept={}).intervals(draws=0)
-    np.testing.assert_array_equal(again.lower, plain.kept["intervals"].lower)
+    again = dataclasses.replace(found, cache={}).intervals(draws=0)
+    np.testing.assert_array_equal(again.lower, plain.cache["intervals"].lower)
 
 
 def test_long_series_have_standard_errors_in_place_of_draws(found, monkeypatch):
