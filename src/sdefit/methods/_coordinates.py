@@ -71,7 +71,7 @@ class Coordinates:
         return jnp.array(theta + [1.0] * sum(self.sizes[1:]))
 
     def natural(self, u: Float[Array, "coordinates"]) -> Float[Array, "natural"]:
-        """(θ in units of the data, G Gᵀ on and below the diagonal, σ², x(t_1)): the likelihood is near quadratic there."""
+        """(θ in data units, G Gᵀ on and below the diagonal, σ², x(t_1)): the likelihood is nearly quadratic there."""
         theta, scales, below, sigma, first = jnp.split(u, np.cumsum(self.sizes)[:-1])
         G = _lower(scales, below)
         Q = picked(dot(G, G.T), self._entries) if scales.size else scales
