@@ -316,7 +316,7 @@ class _Refit(eqx.Module):
             prior = noise_prior(jnp.log(noise), G, levels, self.evidence.width_G, self.evidence.width_noise)
             return prior - weak.log_likelihood(link, G, self._variance(noise), tau, judged)
 
-        found = minimise(loss, v, iterations=100, tolerance=1e-6, search=search)
+        found = minimise(loss, v, iterations=100, tolerance=1e-7, search=search)
         return found.x, found.converged
 
     def solve(self, theta: Theta, path, v) -> tuple[weak.Refit, Theta, Scalar]:

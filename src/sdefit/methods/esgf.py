@@ -216,7 +216,7 @@ class ESGF(Staged):
         scales: Theta | None,
         loose: Scalar,
         begin: Array,
-        tolerance: float = 1e-6,
+        tolerance: float = 1e-12,
     ) -> tuple[Scored, Theta | None]:
         """The highest likelihood near each row of `begin`, and the scales of θ's prior: wider where θ was told."""
 

@@ -149,7 +149,7 @@ class VGPA(Method):
             both = estimated[:, None] & estimated[None, :]
             return Curved(at.value, jnp.where(estimated, at.gradient, 0.0), jnp.where(both, at.curvature, 0.0))
 
-        return score(fn, begin, longest=where.longest, iterations=self.iterations)
+        return score(fn, begin, longest=where.longest, iterations=self.iterations, tolerance=1e-12)
 
     def _point(self, where: Coordinates, natural: Float[Array, "natural"]) -> Point:
         """The parts of natural coordinates, with the known G in its place."""
