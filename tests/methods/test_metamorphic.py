@@ -73,31 +73,51 @@ def hunted_by(name):
     return quantities(sf.fit(preying(), hunted(), quick(name), key=KEY))
 
 
+# What is left, in units of each quantity, where that is more than 1e-6 (in G and σ; θ is nearer). The critic of AReS is
+# in single precision: a rounding error sends its game another way. For MaRS and AReS draws of a state depend on its
+# place. The refit forgets both but for what its search of G and σ leaves.
+LEFT = {"ares": 1e-5}
+LEFT_OF_ORDER = {"mars": 2e-5, "ares": 2e-5}
+
+
+def assert_equal(found, name, left):
+    own = hunted_by(name)
+    size = own.copy()
+    size[5] = np.sqrt(own[4] * own[6])  # a covariance may be near 0
+    assert np.max(np.abs(found - own) / size) < left.get(name, 1e-6)
+
+
 @pytest.mark.parametrize("name", SLOW)
 def test_units_of_each_state_of_a_nonlinear_equation(name):
     """b and c are per time and per the other state's unit."""
     for T, X, Y in [(1e-12, 1e-9, 1e7), (1e15, 1e-15, 1e-15), (1.0, 1e15, 1e-15)]:
         series = sf.Series(T * hunted().times, hunted().values * [X, Y], states=["x", "y"])
         units = np.array([1 / T, 1 / (T * Y), 1 / (T * X), 1 / T, X * X / T, X * Y / T, Y * Y / T, X, Y])
-        found = quantities(sf.fit(preying(), series, quick(name), key=KEY)) / units
-        np.testing.assert_allclose(found, hunted_by(name), rtol=1e-6)
+        assert_equal(quantities(sf.fit(preying(), series, quick(name), key=KEY)) / units, name, LEFT)
 
 
 @pytest.mark.parametrize("name", SLOW)
 def test_the_order_of_parameters(name):
-    found = quantities(sf.fit(preying("dbca"), hunted(), quick(name), key=KEY))
-    np.testing.assert_allclose(found, hunted_by(name), rtol=1e-6)
+    assert_equal(quantities(sf.fit(preying("dbca"), hunted(), quick(name), key=KEY)), name, LEFT)
 
 
-# Random numbers of a state depend on its place: what is left of them in each method. The likelihood's searches end
-# within 1e-6 of its top, a thousandth of a standard error (here a tenth of the estimate and more); matching ends with
-# θ within 1e-4 standard errors in each pass; the field of NPSDE is learned through few random paths.
-LEFT = {"moments": 1e-6, "mars": 1e-3, "ares": 1e-3, "npsde": 0.3}
+def turned_round():
+    """The series with its states in the other order."""
+    return sf.Series(hunted().times, hunted().values[:, ::-1], states=["y", "x"])
 
 
-@pytest.mark.parametrize("name", SLOW)
+IN_ANY_ORDER = [one for one in SLOW if "npsde" not in str(one)]
+NPSDE = pytest.param(
+    "npsde",
+    marks=[
+        pytest.mark.slow,
+        pytest.mark.xfail(strict=True, reason="its weak prior is on the diagonal of a Cholesky factor"),
+    ],
+)
+
+
+@pytest.mark.parametrize("name", [*IN_ANY_ORDER, NPSDE])
 def test_the_order_of_states(name):
     series = sf.Series(hunted().times, hunted().values[:, ::-1], states=["y", "x"])
     found = quantities(sf.fit(preying(turned=True), series, quick(name), key=KEY), turned=True)
-    left = LEFT.get(name, 2e-3)
-    np.testing.assert_allclose(found, hunted_by(name), rtol=left, atol=left * 0.1)
+    assert_equal(found, name, LEFT_OF_ORDER)

@@ -53,7 +53,7 @@ class WeakFormProblem(eqx.Module):
             log_likelihood = weak_form.log_marginal_likelihood(model, G, self._variance(noise), tau, profile_weight)
             return noise_prior(jnp.log(noise), G, levels) - log_likelihood
 
-        found = minimise(loss, v, iterations=100, tolerance=1e-6)
+        found = minimise(loss, v, iterations=100, tolerance=1e-7)
         return found.x, found.converged
 
     def fit_theta(self, theta: Theta, path: RowPath, v) -> tuple[WeakFormFit, Theta, Scalar]:

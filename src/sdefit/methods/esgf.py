@@ -62,7 +62,8 @@ class ESGF(LikelihoodMethod):
     - `rule`: "cubature" takes the drift's moments over the belief's spread, "extended" at its mean alone.
     - `noise`: observation noise of "each" state its own, the "same" for all in the user's units, or "none".
     - `starts`: searches in one batch. The first is the user's where start values are given; the others
-      come from increments of the data, three different ones and random neighbours of these.
+      come from increments of the data, three different ones and random neighbours of these. Where they disagree or
+      end at a bound, or the data are few, a second batch begins scattered about the natural scale of each parameter.
     - `iterations`: the most evaluations of each search.
     - `boundary`: the log-likelihood is raised by this times the log of every σ_k and G_kk. It counts only
       where the data do not: a maximum at zero, as when G is singular, moves just off it.
@@ -240,7 +241,7 @@ class ESGF(LikelihoodMethod):
         scales: Theta | None,
         artificial_diffusion: Scalar,
         begin: Array,
-        tolerance: float = 1e-6,
+        tolerance: float = 1e-12,
     ) -> tuple[SearchResult, Theta | None]:
         """The highest likelihood near each row of `begin`, and the scales of θ's prior: wider where θ was told."""
 

@@ -179,7 +179,9 @@ class VGPA(Method):
                 at.value, jnp.where(estimated, at.gradient, 0.0), jnp.where(both, at.curvature, 0.0)
             )
 
-        return levenberg_marquardt(fn, begin, max_step=parameterisation.max_step, iterations=self.iterations)
+        return levenberg_marquardt(
+            fn, begin, max_step=parameterisation.max_step, iterations=self.iterations, tolerance=1e-12
+        )
 
     def _point(self, parameterisation: Parameterisation, variance_params: Float[Array, "natural"]) -> Point:
         """The parts of natural coordinates, with the known G in its place."""

@@ -50,7 +50,6 @@ def minimise(
     iterations: int = 100,
     tolerance: float = 1e-7,
     max_step: float = 2.0,
-    search: bool | Bool[Array, ""] = True,
 ) -> Minimum:
     """The lowest point near `x0` of a smooth function, by BFGS with backtracking.
 
@@ -60,14 +59,13 @@ def minimise(
       running decrease the value by less than `tolerance`² of its size.
     - `max_step`: the longest step in any coordinate. Coordinates are logarithms as a rule, so 2 means
       a factor of seven.
-    - `search`: False stays at `x0` and looks at its value alone, in the same program.
 
     A point where `fn` is not finite is refused like one that is too high.
     """
     fn_and_grad = jax.value_and_grad(fn)
 
     def going(s: _Search):
-        return (s.steps == 0) | (search & (s.steps < iterations) & ~done(s) & (s.refused < 20) & jnp.isfinite(s.value))
+        return (s.steps == 0) | ((s.steps < iterations) & ~done(s) & (s.refused < 20) & jnp.isfinite(s.value))
 
     def advance(s: _Search):
         x = s.x + s.step * s.direction
