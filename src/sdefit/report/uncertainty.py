@@ -1,5 +1,6 @@
 """What a stored fit says about its own uncertainty: intervals, the forest plot, and profiles of the likelihood."""
 
+import sys
 from collections.abc import Mapping
 from statistics import NormalDist
 from typing import Any
@@ -53,7 +54,7 @@ def forest_numbers(record: Record) -> Numbers:
 def _usable(row: Mapping[str, Any]) -> bool:
     """Whether a row has an interval, and an estimate that its ends can be compared with."""
     found = [row.get(name) for name in ("estimate", "lower", "upper")]
-    return all(isinstance(v, float | int) and np.isfinite(v) for v in found) and found[0] != 0
+    return all(isinstance(v, float | int) and abs(v) <= sys.float_info.max for v in found) and found[0] != 0
 
 
 _GRADES = {"identified": "blue", "weakly identified": "orange", "not identified": "muted", "unknown": "sky"}
