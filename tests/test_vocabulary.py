@@ -9,7 +9,7 @@ PRIVATE = set(
     """
     Told Begun Matched _Here _Refined Roads misses few draw_roads Warm turn believed near judged rests careful
     after no_worse share carried push kicks _Later pull divergence_move divergence_share Frame Steps Cloud
-    Curved score promise through longest loose root natural Board Rules play teach steepness possible
+    Curved promise through longest loose root natural Board Rules play teach steepness possible
     turned_round _regrown hyper halving lost kept _kept ahead follow each lanes spread_out path_out Moment
     Information objective boards spread_charts weak
     """.split()

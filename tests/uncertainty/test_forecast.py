@@ -42,7 +42,7 @@ def test_mean_and_spread_are_those_of_the_process(found, whole, ahead):
     np.testing.assert_allclose(half, 1.645 * np.sqrt(variance), rtol=0.1)
     extra = ahead.observations.var(axis=0)[:, 0] - ahead.states.var(axis=0)[:, 0]
     np.testing.assert_allclose(extra, found.noise[0] ** 2, atol=8 * np.sqrt(2 / DRAWS) * variance.max())
-    assert ahead.missing == 0
+    assert ahead.failed == 0
 
 
 def test_scores_on_a_held_back_tail(whole, ahead):

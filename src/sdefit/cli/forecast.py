@@ -43,7 +43,7 @@ def command(
     rows = _rows(found, series, predicted)
     _write(rows, out)
     if as_json:
-        facts = {"level": level, "draws": len(predicted.states), "lost": predicted.missing, "notes": predicted.notes}
+        facts = {"level": level, "draws": len(predicted.states), "failed": predicted.failed, "notes": predicted.notes}
         _shared.print_json(facts | {"rows": rows, "files": [str(out)]})
         return
     print(f"{out}: mean and {100 * level:g} % band of {', '.join(predicted.names)} at {len(rows)} times")

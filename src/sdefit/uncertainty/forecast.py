@@ -28,7 +28,7 @@ class Forecast:
 
     - `times` (T,); `mean`, `lower`, `upper` (T, K): of the states, which the band holds with probability `level`.
     - `states`, `observations` (draws, T, K): the paths themselves, and with observation noise.
-    - `missing`: how many paths left the finite numbers; they are not among the draws.
+    - `failed`: how many paths left the finite numbers; they are not among the draws.
     - `notes`: sentences on what was assumed.
     """
 
@@ -37,7 +37,7 @@ class Forecast:
     states: np.ndarray
     observations: np.ndarray
     level: float
-    missing: int
+    failed: int
     notes: tuple[str, ...] = ()
 
     @property
@@ -52,7 +52,7 @@ class Forecast:
     def upper(self) -> np.ndarray:
         return np.quantile(self.states, 0.5 + self.level / 2, axis=0)
 
-    def fisher_scoring(self, held_back: Series | Any) -> dict[str, Any]:
+    def score(self, held_back: Series | Any) -> dict[str, Any]:
         """Proper scores of the observations that came: CRPS of each time and state, energy of each time, and means.
 
         `held_back` is a `Series` at the forecast's times, or its values (T, K). Lower is better. The coverage is
