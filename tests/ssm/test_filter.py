@@ -276,6 +276,12 @@ def test_rows_that_repeat_the_last_time_and_observe_nothing_change_nothing():
     np.testing.assert_allclose(values[0], values[1], rtol=1e-13)
 
 
+def test_a_variance_beyond_all_numbers_is_no_missing_observation():
+    """Of dx = 40 x dt + dw over gaps of 10 it is e^800: the likelihood is 0 or no number, not that of fewer data."""
+    data = Observations(jnp.arange(5) * 10.0, jnp.ones((5, 1)), jnp.ones((5, 1), bool))
+    assert not np.isfinite(filter_value(lambda t, x: 40.0 * x, jnp.ones((1, 1)), jnp.array([0.1]), data, 64))
+
+
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_smoother_is_the_conditional_of_a_multivariate_normal_on_ou(noise):
     for seed in range(3):

@@ -20,7 +20,7 @@ class Innovations(NamedTuple):
 
     @classmethod
     def of(cls, filtered: Filtered) -> "Innovations":
-        seen = filtered.gains.precision > 0
+        seen = filtered.gains.observed
         precision = jnp.where(seen, filtered.gains.precision, 1.0)
         return cls(jnp.where(seen, filtered.innovations[..., 0], 0.0), 1.0 / precision)
 

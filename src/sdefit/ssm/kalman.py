@@ -54,10 +54,15 @@ class Sensors(NamedTuple):
 
 
 class Gains(NamedTuple):
-    """How observations of one time are taken in, one after the other: all of it 0 where nothing was observed."""
+    """How observations of one time are taken in, one after the other: all of it 0 where nothing was observed.
+
+    That is not told from `precision`: one of 0 may also be that of a variance which has grown beyond all numbers, and
+    such a likelihood must be 0.
+    """
 
     gain: Float[Array, "*times state dim"]  # D&K's K/F
     precision: Float[Array, "*times state"]  # 1/F, with F the variance of the innovation
+    observed: Bool[Array, "*times state"]
 
 
 class Filtered(NamedTuple):
@@ -93,7 +98,7 @@ def update_covariance(
         gains.append(column * precision)
         precisions.append(precision)
         covariance = covariance - gains[k][:, None] * column[None, :]
-    return covariance, Gains(jnp.stack(gains), jnp.stack(precisions))
+    return covariance, Gains(jnp.stack(gains), jnp.stack(precisions), observed)
 
 
 def update_mean(
@@ -155,7 +160,7 @@ def run_filter(
 
 def log_likelihood(filtered: Filtered) -> Scalar:
     """The log density of the observations in the first column."""
-    seen, e = filtered.gains.precision > 0, filtered.innovations[..., 0]
+    seen, e = filtered.gains.observed, filtered.innovations[..., 0]
     precision = jnp.where(seen, filtered.gains.precision, 1.0)
     return -0.5 * jnp.sum(jnp.where(seen, jnp.log(2 * jnp.pi / precision) + precision * e**2, 0.0))
 
