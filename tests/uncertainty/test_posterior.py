@@ -16,6 +16,7 @@ from sdefit.inference.likelihood import Likelihood
 from sdefit.inference.parameterisation import Parameterisation
 from sdefit.methods.esgf import ESGF
 from sdefit.methods.moments import Moments
+from sdefit.priors import noise_levels
 from sdefit.ssm.kalman import Observations
 from sdefit.uncertainty.importance import _Target, sample_posterior
 
@@ -100,7 +101,7 @@ def test_directions_of_rows_of_G_are_even_in_the_prior():
         v = jnp.asarray(rng.standard_normal(9))
 
         def directions(turns, row):
-            G = target.where._G(*target._split(target.coordinates(v.at[3:6].set(turns)))[1:3])
+            G = target.parameterisation._G(*target._split(target.coordinates(v.at[3:6].set(turns)))[1:3])
             return G[row] / jnp.linalg.norm(G[row])
 
         slopes = [jax.jacfwd(directions)(v[3:6], row) for row in (1, 2)]
