@@ -21,7 +21,7 @@ import numpy as np
 import sdefit as sf
 from sdefit import methods
 from sdefit.data import stack, standardise
-from sdefit.methods import _driver
+from sdefit.methods import execution
 from sdefit.uncertainty import degrees_of_freedom, errors, verdict
 from sdefit.uncertainty.bootstrap import Values, finite, replicas, source_of
 from sdefit.uncertainty.ends import from_draws, from_errors
@@ -101,11 +101,11 @@ def run_some(setup, method, asked: argparse.Namespace, index: list[int], fits: l
 
 def _covariances(model, method, pools, estimates) -> np.ndarray | None:
     """The covariance of every fit's quantities in one program, where the method has an information."""
-    from sdefit.methods._base import Method
+    from sdefit.methods.interface import Method
 
     if type(method).information is Method.information:
         return None
-    found = np.asarray(_driver.PROGRAMS.run(_informations, model, method, pools, estimates).value)
+    found = np.asarray(PROGRAMS.run(_informations, model, method, pools, estimates).value)
     return np.stack(
         [
             errors.in_users_units(model, one, scale, time)

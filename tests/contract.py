@@ -19,7 +19,7 @@ from sdefit.dynamics.parameters import positive, real
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import InputError
 from sdefit.fitting import Fit, fit
-from sdefit.methods._base import Method
+from sdefit.methods.interface import Method
 from sdefit.ssm.kalman import Observations
 
 KEY = jax.random.key(7)

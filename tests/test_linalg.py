@@ -10,7 +10,8 @@ import pytest
 import sdefit as sf
 from sdefit import linalg
 from sdefit.data import standardise
-from sdefit.methods import _driver, _programs
+from sdefit.methods import execution
+from sdefit.programs import compiled
 
 SIZES = [1, 2, 3, 5, 8]
 SEEDS = range(5)
@@ -93,14 +94,14 @@ def test_a_search_is_compiled_in_one_piece(stage):
     """A library call or a scatter anywhere in the loop would break it up: slower by a factor, and nothing else."""
     setup = sf.systems.get("lv")
     series = setup.simulate(key=jax.random.key(0), paths=1, step=1e-2)[0]
-    pool = _driver._arrays(standardise([series], ()))
+    pool = execution._arrays(standardise([series], ()))
     inputs = pool, np.full(4, np.nan), jax.random.key(0)
-    model, found = _programs.without_starts(setup.model), None
+    model, found = compiled.without_starts(setup.model), None
     for number in range(stage + 1):
-        program = jax.jit(lambda *a, number=number: _driver._Stage(number)(model, sf.MaRS(), *a))
+        program = jax.jit(lambda *a, number=number: execution._Stage(number)(model, sf.MaRS(), *a))
         traced = program.trace(*inputs, found)
         found = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), traced.out_info)
-    text = _programs._compile(traced.lower(), quick=False).as_text()
+    text = compiled._compile(traced.lower(), quick=False).as_text()
     entry = text[text.index("\nENTRY ") :]
     assert "xla_cpu_small_call" in entry
     assert not re.search(r" while\(", entry)

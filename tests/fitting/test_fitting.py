@@ -15,10 +15,9 @@ from sdefit.dynamics.parameters import fixed, positive
 from sdefit.dynamics.sde import Diffusion
 from sdefit.errors import DataError, FitError, InputError, ModelError
 from sdefit.fitting import fit, fit_each, load
-from sdefit.methods import _driver
-from sdefit.methods._programs import Programs
 from sdefit.methods.esgf import ESGF
 from sdefit.methods.moments import Moments
+from sdefit.programs.compiled import Programs
 
 QUICK = Moments(starts=4, iterations=40)
 
@@ -135,22 +134,22 @@ def test_both_kinds_of_key_give_the_same_bits():
 
 def test_start_values_reach_the_method_and_compile_nothing():
     fit(relaxing(), ou_series(1), QUICK, key=KEY)
-    before = _driver.PROGRAMS.compilations
+    before = PROGRAMS.compilations
     one = dataclasses.replace(QUICK)
     assert fit(relaxing(), ou_series(1), one, key=KEY, start={"rate": 3.0}).trace["loss"].shape == (40,)
-    assert _driver.PROGRAMS.compilations == before
+    assert PROGRAMS.compilations == before
 
 
 def test_batches_reuse_one_program():
     """Five fits in batches of two: three runs of one program, the last one filled up."""
     series = [ou_series(i) for i in range(5)]
-    before = _driver.PROGRAMS.compilations
+    before = PROGRAMS.compilations
     together = fit_each(relaxing(), series, QUICK, key=KEY, batch=2)
-    assert _driver.PROGRAMS.compilations == before + 1
+    assert PROGRAMS.compilations == before + 1
     assert len(together) == 5
     starts = [None, {"rate": 0.3}, None, None, None]
     again = fit_each(relaxing(), series, QUICK, key=KEY, batch=2, start=starts)
-    assert _driver.PROGRAMS.compilations == before + 1
+    assert PROGRAMS.compilations == before + 1
     for found, other in zip(together, again, strict=True):
         np.testing.assert_allclose(found.params["level"], other.params["level"], rtol=1e-3)
     assert together[4].series[0] == series[4]

@@ -14,7 +14,7 @@ from sdefit.dynamics.parameters import positive, real
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
 from sdefit.inference.parameterisation import Parameterisation
-from sdefit.methods import _driver
+from sdefit.methods import execution
 from sdefit.methods.esgf import ESGF
 from sdefit.priors import NoiseLevels, ThetaPrior
 from sdefit.result import Code
@@ -51,7 +51,7 @@ def pool_of(model, *pairs) -> Pool:
 
 def run(model, pool, method, start=None, key=KEY):
     start = np.full(len(model.free), np.nan) if start is None else np.asarray(start, float)
-    return _driver.estimate(model, method, pool, start, key).value
+    return execution.estimate(model, method, pool, start, key).value
 
 
 def closed_form(t, x):
@@ -151,7 +151,7 @@ def test_bad_start_finds_the_same_optimum(start):
 @pytest.mark.long
 def test_smoothing_at_the_observation_times_repeats_the_estimate():
     found = lv_fit()
-    mean, std = _driver.smooth(LV, ESGF(), pool_of(LV, lv_path(0)), found.estimate).value
+    mean, std = execution.smooth(LV, ESGF(), pool_of(LV, lv_path(0)), found.estimate).value
     np.testing.assert_allclose(mean, found.mean, atol=1e-4)
     np.testing.assert_allclose(std, found.std, atol=1e-4)
 

@@ -13,7 +13,7 @@ from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
 from sdefit.inference.increments import filled
 from sdefit.inference.parameterisation import Parameterisation
-from sdefit.methods import _driver
+from sdefit.methods import execution
 from sdefit.methods.vgpa import VGPA, _Bound
 from sdefit.result import Code, Estimate
 from sdefit.ssm.filter import given_first_row
@@ -43,7 +43,7 @@ def pool_of(model, *pairs) -> Pool:
 
 def run(model, pool, method, start=None):
     start = np.full(len(model.free), np.nan) if start is None else np.asarray(start, float)
-    return _driver.estimate(model, method, pool, start, KEY).value
+    return execution.estimate(model, method, pool, start, KEY).value
 
 
 def on_grid(drift, Q, noise, data, substeps):

@@ -12,7 +12,7 @@ from sdefit.bench.problems import Problem
 from sdefit.data import Series
 from sdefit.errors import SdefitError
 from sdefit.fitting import Fit, fit_each
-from sdefit.methods._base import Method
+from sdefit.methods.interface import Method
 from sdefit.store import Record
 
 NO_DATA = "the simulated path left the finite numbers"

@@ -8,7 +8,7 @@ from typing import Any
 from sdefit import methods
 from sdefit.bench import problems
 from sdefit.errors import InputError, ModelError
-from sdefit.methods._base import Method
+from sdefit.methods.interface import Method
 
 PAPER = ":paper"  # after a method's name: as the paper ran it
 

@@ -12,7 +12,7 @@ from sdefit.bench import cells, problems
 from sdefit.bench.cells import Outcome, Task
 from sdefit.bench.plan import Cell, Plan
 from sdefit.errors import InputError, SdefitError
-from sdefit.methods._driver import compilation
+from sdefit.programs import compilation
 from sdefit.store import Record, Results
 
 POLL = 0.2  # seconds between looks at cells that another process has

@@ -89,7 +89,7 @@ def fitting_once(words: str, *, shows_fit: bool = False) -> Iterator[None]:
 
     With `shows_fit`, what showing a fit needs is made ready while its programs compile.
     """
-    from sdefit.methods._driver import compilation
+    from sdefit.programs import compilation
 
     with compilation(quick=True, on_compile=_prepare_to_show if shows_fit else None), waiting(words):
         yield

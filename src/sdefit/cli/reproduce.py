@@ -63,10 +63,7 @@ def command(
     Every fit is a row in OUT/rows, stored once and for good; a run that was stopped goes on with --resume. Exit
     status: 0 all cells are done (fits that failed are rows); 2 bad input; 130 interrupted.
     """
-    if cluster and workers:
-        raise InputError("--cluster and --workers must not both be given: the cluster has workers of its own")
-    if dashboard is not None and not workers:
-        raise InputError("--dashboard must come with --workers: a cluster has a dashboard of its own")
+    _check_cluster(cluster, workers, dashboard)
     tls = _tls(tls_ca, tls_cert, tls_key, bool(cluster or workers))
     from sdefit.store import Results
 
@@ -79,15 +76,18 @@ def command(
     ask()  # what is refused is refused before the folder is touched
     asked = _begin(results, ask)
     _shared.tell_odd_rows(results)
-    try:
-        with interrupted_by(lambda: _stop(results, asked)):
-            _work(results, asked, lambda: _runner(asked, cluster, workers, tls, dashboard))
-    except KeyboardInterrupt:
-        _stop(results, asked)
+    _work(results, asked, lambda: _runner(asked, cluster, workers, tls, dashboard))
     from sdefit.report.reproduction import write_run
 
     page = write_run(out)
     print(f"Wrote {page}, {page.with_name('summary.md')} and {out / 'rows'}")
+
+
+def _check_cluster(cluster: str | None, workers: int | None, dashboard: int | None) -> None:
+    if cluster and workers:
+        raise InputError("--cluster and --workers must not both be given: the cluster has workers of its own")
+    if dashboard is not None and not workers:
+        raise InputError("--dashboard must come with --workers: a cluster has a dashboard of its own")
 
 
 def _check_folder(results: "Results", resume: bool) -> None:
@@ -176,14 +176,18 @@ def _tls(ca: Path | None, cert: Path | None, key: Path | None, spread: bool) -> 
 def _work(
     results: "Results", asked: "Plan", runner_of: "Callable[[], contextlib.AbstractContextManager[Runner]]"
 ) -> None:
-    """Run what is missing, showing how far it is."""
-    from sdefit.bench.run import missing, run
+    """Run what is missing, showing how far it is; an interrupt ends it with a word on how to go on."""
+    try:
+        with interrupted_by(lambda: _stop(results, asked)):
+            from sdefit.bench.run import missing, run
 
-    left = missing(results, asked.cells())
-    with runner_of() as runner, progress(len(asked.cells()), len(left)) as tell:
-        if left:
-            for cell, outcome in run(results, asked, runner):
-                tell(cell.name, len(outcome.rows), outcome.failures)
+            left = missing(results, asked.cells())
+            with runner_of() as runner, progress(len(asked.cells()), len(left)) as tell:
+                if left:
+                    for cell, outcome in run(results, asked, runner):
+                        tell(cell.name, len(outcome.rows), outcome.failures)
+    except KeyboardInterrupt:
+        _stop(results, asked)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from sdefit.diagnosis import checks
 from sdefit.diagnosis.residuals import residuals
 from sdefit.dynamics.sde import SDE
 from sdefit.inference.residuals import Residuals
-from sdefit.methods._base import Method
+from sdefit.methods.interface import Method
 from sdefit.result import Estimate
 
 ALARM = 0.01  # family-wise level: of a hundred fits of a right model one has any check that speaks up by chance

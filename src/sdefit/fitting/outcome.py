@@ -22,8 +22,8 @@ from sdefit.dynamics.arguments import as_key
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import DataError, InputError
 from sdefit.fitting.packing import matrix_entries, pack, point_estimate, posterior_draws, to_arviz
-from sdefit.methods import _driver
-from sdefit.methods._base import Method
+from sdefit.methods import execution
+from sdefit.methods.interface import Method
 from sdefit.result import Estimate, Status
 from sdefit.uncertainty import Forecast, Intervals, Profile
 
@@ -140,7 +140,7 @@ class Fit:
             return _band(one.times, self.mean[series], self.std[series], one.states, level)
         asked = np.atleast_1d(one.clock(times))
         pool, places = _pool_with(self.series, self.model.inputs, series, asked)
-        mean, std = _driver.smooth(self.model, self.method, pool, self.estimate).value
+        mean, std = execution.smooth(self.model, self.method, pool, self.estimate).value
         return _band(asked, mean[series][places], std[series][places], one.states, level)
 
     def drift(self, x: Any) -> LearnedDrift:
@@ -155,7 +155,7 @@ class Fit:
         if not hasattr(self.method, "field"):
             raise InputError(f"drift needs a method that learns one, such as sf.NPSDE(), not {self.method.name}")
         at = _points(x, len(self.model.states))
-        return LearnedDrift(*_driver.field(self.model, self.method, self._pool(), self.estimate, at).value)
+        return LearnedDrift(*execution.field(self.model, self.method, self._pool(), self.estimate, at).value)
 
     def intervals(self, level: float = 0.9, draws: int = 200, *, key: Seed | None = None) -> Intervals:
         """An interval for every quantity, and whether the data identify it.

@@ -15,7 +15,7 @@ from sdefit.dynamics import model_file
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import FileError, InputError, ModelError
 from sdefit.fitting.keeping import cached_facts, cached_fields
-from sdefit.methods._base import Method
+from sdefit.methods.interface import Method
 from sdefit.result import Estimate, Status
 from sdefit.store import Record, axes, padded, plain
 from sdefit.store.facts import need

@@ -19,8 +19,9 @@ from sdefit.errors import DataError, FitError, ModelError
 from sdefit.fitting.outcome import Fit, provenance
 from sdefit.fitting.packing import unpack
 from sdefit.fitting.status import status_checks
-from sdefit.methods import _driver
-from sdefit.methods._base import Method
+from sdefit.methods import execution
+from sdefit.methods.interface import Method
+from sdefit.programs import Run
 from sdefit.result import STATUS, Code
 
 Start = Mapping[str, float]
@@ -62,7 +63,7 @@ def fit(
     values = _starts(model, start)
     pool = standardise(several, model.inputs)
     method.check(model, pool)
-    run = _driver.estimate(model, method, pool, values, key)
+    run = execution.estimate(model, method, pool, values, key)
     found = _reviewed(_package(model, several, method, key, run), run, values)
     return _checked(found, throw)
 
@@ -98,12 +99,12 @@ def fit_each(
     pools = [standardise([one], model.inputs) for one in several]
     for pool in pools:
         method.check(model, pool)
-    run = _driver.estimate_each(model, method, stack(pools), starts, key, batch)
+    run = execution.estimate_each(model, method, stack(pools), starts, key, batch)
     fits, keys = [], list(jax.vmap(functools.partial(jax.random.fold_in, key))(np.arange(len(several))))
     leaves, tree = jax.tree.flatten(run.value)
     for i, one in enumerate(several):
         answer = jax.tree.unflatten(tree, [a[i] for a in leaves])
-        fraction = _driver.Run(answer, run.seconds / len(several), run.compile_seconds / len(several))
+        fraction = Run(answer, run.seconds / len(several), run.compile_seconds / len(several))
         fits.append(_reviewed(_package(model, [one], method, keys[i], fraction), fraction, starts[i]))
     return [_checked(one, throw, f"series {i}: ") for i, one in enumerate(fits)]
 
@@ -122,7 +123,7 @@ def load(path: str | os.PathLike[str], model: SDE | None = None) -> Fit:
     return Fit(**unpack(path, store.read(path, "fit"), model))
 
 
-def _package(model: SDE, series: list[Series], method: Method, key: Key, run: _driver.Run) -> Fit:
+def _package(model: SDE, series: list[Series], method: Method, key: Key, run: Run) -> Fit:
     """The answer of a program as a `Fit`, each series' states cut to its own length."""
     answer, found = run.value, run.value.estimate
     names = model.named(found.theta)
@@ -148,13 +149,13 @@ def _package(model: SDE, series: list[Series], method: Method, key: Key, run: _d
     )
 
 
-def _reviewed(one: Fit, run: _driver.Run, start: np.ndarray) -> Fit:
+def _reviewed(one: Fit, run: Run, start: np.ndarray) -> Fit:
     """The fit with what its method says of it; by another method where that one's answer should stand instead."""
     standard = run.value.residuals.standard
     residuals = standard[np.isfinite(standard)]
     said, instead = one.method.review(one.model, one.estimate, residuals, one.series[0].times, one.mean[0])
     if instead is not None:
-        run = _driver.estimate(one.model, instead, standardise(one.series, one.model.inputs), start, one.key)
+        run = execution.estimate(one.model, instead, standardise(one.series, one.model.inputs), start, one.key)
         other = _package(one.model, list(one.series), instead, one.key, run)
         if other.status.ok or not one.status.ok:
             seconds, compiling = one.seconds + other.seconds, one.compile_seconds + other.compile_seconds

@@ -8,8 +8,8 @@ import numpy as np
 from sdefit import diagnosis
 from sdefit.data import Series
 from sdefit.dynamics.sde import SDE
-from sdefit.methods._base import Method
-from sdefit.methods._driver import Answer
+from sdefit.methods.execution import Answer
+from sdefit.methods.interface import Method
 from sdefit.result import AT_BOUND, LONG_GAPS, RESIDUALS, STARTS_DISAGREE, STATUS, TOO_FEW, Code, Status, worst_first
 from sdefit.uncertainty import degrees_of_freedom
 

@@ -17,7 +17,6 @@ from sdefit.matching import critic
 from sdefit.matching.derivative_samples import DerivativeSamples
 from sdefit.matching.initial_guess import InitialGuess, guess_by_means, random_guess, select_start
 from sdefit.matching.latent_process import LatentGPFit, LatentProcess
-from sdefit.methods._base import Method, ParameterCovariance, Stage
 from sdefit.methods._settings import check_flag, check_free, check_matching, check_not_negative
 from sdefit.methods.gradient_matching import (
     Conditioned,
@@ -26,6 +25,7 @@ from sdefit.methods.gradient_matching import (
     MatchingResult,
     MatchingState,
 )
+from sdefit.methods.interface import Method, ParameterCovariance, Stage
 from sdefit.result import Estimate
 
 

@@ -16,9 +16,9 @@ from sdefit.dynamics.sde import SDE
 from sdefit.inference.likelihood import FilterState, Likelihood, filter_state
 from sdefit.inference.parameterisation import Parameterisation
 from sdefit.inference.residuals import excess_kurtosis
-from sdefit.methods._base import LikelihoodMethod, ParameterCovariance, Review, Stage
 from sdefit.methods._settings import check_choice, check_whole
 from sdefit.methods.esgf import ESGF, NOISE
+from sdefit.methods.interface import LikelihoodMethod, ParameterCovariance, Review, Stage
 from sdefit.methods.mars import MaRS
 from sdefit.optimise import ValueGradHessian
 from sdefit.result import Code, Estimate

@@ -17,8 +17,8 @@ from sdefit.inference.initial_guess import guess_by_increments
 from sdefit.inference.likelihood import FilterState, Likelihood, filter_pool, filter_state, step_counts, weak_priors
 from sdefit.inference.parameterisation import Parameterisation, Point, cholesky_psd
 from sdefit.matching.parameter_scales import standard_errors, widened_scales
-from sdefit.methods._base import LikelihoodMethod, ParameterCovariance, Stage
 from sdefit.methods._settings import check_choice, check_flag, check_not_negative, check_whole
+from sdefit.methods.interface import LikelihoodMethod, ParameterCovariance, Stage
 from sdefit.optimise import SearchResult, ValueGradHessian, levenberg_marquardt, not_started
 from sdefit.result import Code, Estimate
 from sdefit.ssm.filter import run_smoother

@@ -15,7 +15,7 @@ from sdefit.matching.initial_guess import InitialGuess
 from sdefit.matching.latent_process import LatentGPFit, LatentProcess, observations, with_midpoints
 from sdefit.matching.refinement import Refinement, refine
 from sdefit.matching.weak_form_problem import WeakFormProblem
-from sdefit.methods._base import ParameterCovariance
+from sdefit.methods.interface import ParameterCovariance
 from sdefit.result import Code, Estimate
 from sdefit.ssm.kalman import Observations
 

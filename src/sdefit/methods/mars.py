@@ -14,9 +14,9 @@ from sdefit.dynamics.sde import SDE
 from sdefit.matching import mmd
 from sdefit.matching.initial_guess import guess_by_means, random_guess, select_start
 from sdefit.matching.latent_process import LatentGPFit, LatentProcess
-from sdefit.methods._base import Method, ParameterCovariance, Stage
 from sdefit.methods._settings import check_free, check_matching
 from sdefit.methods.gradient_matching import GradientMatching, MatchingProblem, MatchingResult, MatchingState
+from sdefit.methods.interface import Method, ParameterCovariance, Stage
 from sdefit.optimise import minimise
 from sdefit.result import Estimate
 

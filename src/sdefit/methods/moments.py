@@ -11,8 +11,8 @@ from sdefit.data import LONG_GAP, Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.dynamics.units import ScaledBounds
 from sdefit.errors import DataError
-from sdefit.methods._base import Method, NoState, Stage
 from sdefit.methods._settings import check_whole
+from sdefit.methods.interface import Method, NoState, Stage
 from sdefit.optimise import levenberg_marquardt, log_mean_square
 from sdefit.result import Code, Estimate
 

@@ -17,9 +17,9 @@ from sdefit.inference.increments import filled
 from sdefit.inference.parameterisation import cholesky_psd
 from sdefit.matching.mean_matching import match_means, spread_starts
 from sdefit.matching.parameter_scales import rms, scales_on_path
-from sdefit.methods._base import Method, Stage
 from sdefit.methods._field import Learned, Problem
 from sdefit.methods._settings import check_whole, is_finite
+from sdefit.methods.interface import Method, Stage
 from sdefit.result import Code, Estimate
 from sdefit.ssm.filter import run_smoother
 from sdefit.ssm.kalman import Gaussian

@@ -16,8 +16,8 @@ from sdefit.inference.increments import Increments, filled
 from sdefit.inference.initial_guess import guess_by_increments
 from sdefit.inference.likelihood import weak_priors
 from sdefit.inference.parameterisation import Parameterisation, Point, cholesky_psd
-from sdefit.methods._base import Method, ParameterCovariance, Stage
 from sdefit.methods._settings import check_choice, check_flag, check_not_negative, check_whole
+from sdefit.methods.interface import Method, ParameterCovariance, Stage
 from sdefit.optimise import SearchResult, ValueGradHessian, levenberg_marquardt
 from sdefit.result import Code, Estimate
 from sdefit.ssm.filter import given_first_row

@@ -13,8 +13,9 @@ from sdefit.data import Pool, over_series
 from sdefit.dynamics.schemes import SCHEMES, draws, march
 from sdefit.dynamics.sde import SDE
 from sdefit.inference.likelihood import step_counts
-from sdefit.methods import _driver
-from sdefit.methods._base import LikelihoodMethod, Method
+from sdefit.methods import execution
+from sdefit.methods.interface import LikelihoodMethod, Method
+from sdefit.programs import PROGRAMS, Run
 from sdefit.result import Estimate
 from sdefit.uncertainty.importance import sample_posterior
 
@@ -83,7 +84,7 @@ def replicas(
     return Replicas(apart(generating_params), apart(run.value[0]), averaged, seconds, compile_seconds)
 
 
-Sources = tuple[np.ndarray, Values, _driver.Run]  # the fit that each is near, the sources, and what they cost
+Sources = tuple[np.ndarray, Values, Run]  # the fit that each is near, the sources, and what they cost
 
 
 def _from_first_half(model, method, pools: Pool, estimates: Estimate, draws: int, key: Key, batch: int) -> Sources:
@@ -101,7 +102,7 @@ def _from_posterior(model, method, pools: Pool, estimates: Estimate, draws: int,
     def rows(index: np.ndarray) -> tuple[Any, ...]:
         return *jax.tree.map(lambda a: a[index], (pools, estimates)), index, key
 
-    run = _driver.PROGRAMS.run_each(_Possible(draws), model, method, rows, fits, batch)
+    run = PROGRAMS.run_each(_Possible(draws), model, method, rows, fits, batch)
     which = np.repeat(np.arange(fits), draws)
     return which, values_of(*(a.reshape(len(which), *a.shape[2:]) for a in run.value)), run
 
@@ -117,7 +118,7 @@ class _Possible:
             theta, G, noise = sample_posterior(model, method, pool, estimate, self.draws, jax.random.fold_in(key, i))
             return theta, jax.vmap(pool.unstandardise_diffusion)(G), pool.unstandardise_std(noise)
 
-        return _driver.vmap_series(one, pools, estimates, index)
+        return execution.vmap_series(one, pools, estimates, index)
 
 
 def refit(
@@ -129,7 +130,7 @@ def refit(
     generating_params: Values,
     key: Key,
     batch: int,
-) -> _driver.Run:
+) -> Run:
     """The `Values` and status codes estimated from data of each source; `which` is the fit that it is near.
 
     `pools` and `estimates` have a leading axis of fits. The i-th uses `jax.random.fold_in(key, i)`; at most `batch` of
@@ -140,7 +141,7 @@ def refit(
         init = which[index].astype(np.int32)
         return pools, estimates, init, jax.tree.map(lambda a: a[index], generating_params), index, key
 
-    return _driver.PROGRAMS.run_each(_refits, model, method, rows, len(which), batch)
+    return PROGRAMS.run_each(_refits, model, method, rows, len(which), batch)
 
 
 def _refits(
@@ -165,7 +166,7 @@ def _refits(
             found.theta, again.unstandardise_diffusion(found.G), again.unstandardise_std(found.noise)
         ), found.code
 
-    return _driver.vmap_series(one, which, generating_params, index)
+    return execution.vmap_series(one, which, generating_params, index)
 
 
 def generating_of(pools: Pool, estimates: Estimate) -> Values:

@@ -7,25 +7,25 @@ import numpy as np
 
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
-from sdefit.methods import _driver
-from sdefit.methods._base import Method, ParameterCovariance
+from sdefit.methods.interface import Method, ParameterCovariance
+from sdefit.programs import PROGRAMS, Run
 from sdefit.result import Estimate
 from sdefit.uncertainty.bootstrap import Values
 from sdefit.uncertainty.quantities import Quantities
 
 
-def covariance(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> _driver.Run | None:
+def covariance(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> Run | None:
     """The covariance of (θ, G Gᵀ row by row, σ²) in the user's units; None where the method knows nothing."""
     if not method.knows_covariance:
         return None
-    run = _driver.PROGRAMS.run(_information, model, method, *_inputs(pool, estimate))
+    run = PROGRAMS.run(_information, model, method, *_inputs(pool, estimate))
     return run._replace(value=in_users_units(model, run.value, pool.scale, pool.time_scale))
 
 
 def precompile(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> None:
     """Have the program of `covariance` compiled before there is an estimate, from the shapes of one."""
     if method.knows_covariance:
-        _driver.PROGRAMS.start(_information, model, method, *_inputs(pool, estimate))
+        PROGRAMS.start(_information, model, method, *_inputs(pool, estimate))
 
 
 def in_users_units(model: SDE, covariance: Any, scale: Any, time_scale: Any) -> np.ndarray:

@@ -13,8 +13,8 @@ from sdefit._types import Key, Scalar
 from sdefit.data import Pool, Series
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import DataError, InputError
-from sdefit.methods import _driver
-from sdefit.methods._base import Method
+from sdefit.methods.interface import Method
+from sdefit.programs import PROGRAMS
 from sdefit.result import Estimate
 from sdefit.ssm.moments import value_and_slope
 from sdefit.uncertainty.bootstrap import paths
@@ -97,7 +97,7 @@ def forecast(
     row = int(np.sum(np.diff(np.asarray(pool.times)[series]) > 0))
     place = np.asarray(estimate.mean)[series, row], std / np.asarray(pool.scale)
     inputs = (pool, horizon, estimate, *place, np.arange(draws, dtype=np.int32), key)
-    found = _driver.PROGRAMS.run(_forecast, model, method, *inputs).value
+    found = PROGRAMS.run(_forecast, model, method, *inputs).value
     states, observations = (np.asarray(one)[:, 1:] for one in found)
     finite_paths = np.isfinite(states).all(axis=(1, 2))
     if finite_paths.sum() < 2:

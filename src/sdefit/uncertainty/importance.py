@@ -19,7 +19,7 @@ from sdefit.dynamics.sde import SDE
 from sdefit.inference.likelihood import Likelihood, filter_pool, filter_state
 from sdefit.inference.parameterisation import Parameterisation, cholesky_psd
 from sdefit.matching.latent_process import observations
-from sdefit.methods._base import LikelihoodMethod, Method
+from sdefit.methods.interface import LikelihoodMethod, Method
 from sdefit.priors import NoiseLevels, ThetaPrior, noise_levels, theta_prior
 from sdefit.result import Estimate
 

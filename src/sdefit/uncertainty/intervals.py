@@ -12,8 +12,8 @@ from sdefit._types import Key
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import InputError
-from sdefit.methods import _driver
-from sdefit.methods._base import LikelihoodMethod, Method
+from sdefit.methods.interface import LikelihoodMethod, Method
+from sdefit.programs import PROGRAMS, Run
 from sdefit.result import Estimate
 from sdefit.uncertainty import errors, verdict
 from sdefit.uncertainty.bootstrap import Values, finite, generating_of, replicas, values_of
@@ -173,7 +173,7 @@ def _by_bootstrap(quantities, method, pool, estimate, here, asked) -> dict[str, 
 
 def _by_posterior(quantities, method, pool, estimate, here, asked) -> dict[str, Any]:
     level, freedom, key = asked
-    run = _driver.PROGRAMS.run(_posterior, quantities.model, method, *_inputs(pool, estimate), key)
+    run = PROGRAMS.run(_posterior, quantities.model, method, *_inputs(pool, estimate), key)
     found = values_of(*run.value)
     finite_draws = quantities.values(jax.tree.map(lambda a: a[finite(found)], found))
     if len(np.unique(finite_draws, axis=0)) < _DISTINCT:
@@ -192,7 +192,7 @@ def _by_errors(quantities, method, pool, estimate, here, asked) -> dict[str, Any
     return _without_refits("information", lower, upper, std, covariance, run)
 
 
-def _without_refits(kind, lower, upper, std, covariance, run: _driver.Run | None) -> dict[str, Any]:
+def _without_refits(kind, lower, upper, std, covariance, run: Run | None) -> dict[str, Any]:
     spent = 0.0 if run is None else run.seconds + run.compile_seconds
     ends = {"kind": kind, "lower": lower, "upper": upper, "std": std, "covariance": covariance}
     return ends | {"failed": 0, "seconds": 0.0, "compile_seconds": 0.0, "std_seconds": spent}
@@ -218,7 +218,7 @@ def _inputs(pool: Pool, estimate: Estimate) -> tuple[Pool, Estimate]:
 def precompile(model: SDE, method: Method, pool: Pool, estimate: Estimate, key: Any) -> None:
     """Have the programs of `intervals` without draws compiled before there is an estimate, from the shapes of one."""
     if posterior_is_cheap(method, pool):
-        _driver.PROGRAMS.start(_posterior, model, method, *_inputs(pool, estimate), key)
+        PROGRAMS.start(_posterior, model, method, *_inputs(pool, estimate), key)
     else:
         errors.precompile(model, method, pool, estimate)
     verdict.precompile(model, method, pool, estimate)

@@ -20,7 +20,7 @@ from sdefit.dynamics.sde import SDE
 from sdefit.errors import InputError
 from sdefit.inference.likelihood import Likelihood, filter_state
 from sdefit.inference.parameterisation import cholesky_psd
-from sdefit.methods._base import LikelihoodMethod, Method
+from sdefit.methods.interface import LikelihoodMethod, Method
 from sdefit.result import Estimate
 from sdefit.uncertainty.importance import inverse_root
 

@@ -13,10 +13,10 @@ from sdefit.dynamics.sde import SDE
 from sdefit.errors import InputError, ModelError
 from sdefit.inference.likelihood import filter_pool, step_counts
 from sdefit.inference.parameterisation import Parameterisation
-from sdefit.methods import _driver
-from sdefit.methods._base import LikelihoodMethod, Method
 from sdefit.methods.esgf import ESGF
+from sdefit.methods.interface import LikelihoodMethod, Method
 from sdefit.optimise import ValueGradHessian, levenberg_marquardt
+from sdefit.programs import PROGRAMS
 from sdefit.result import Estimate
 from sdefit.ssm.innovations import negative_log_likelihood
 
@@ -56,7 +56,7 @@ def profile(
     shares = np.linspace(-_REACH, _REACH, points | 1)  # odd: the middle one is the best
     scales = getattr(estimate.state, "scales", None)
     inputs = (pool, estimate.theta, estimate.G, estimate.noise, estimate.mean[:, 0], scales, place, shares)
-    run = _driver.PROGRAMS.run(_profile, model, method, *inputs)
+    run = PROGRAMS.run(_profile, model, method, *inputs)
     values, found = (np.asarray(one) for one in run.value)
     fall = found - np.nanmax(found)
     ends = _ends(values, fall, level)

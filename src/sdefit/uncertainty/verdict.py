@@ -15,8 +15,8 @@ import numpy as np
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.inference.drift_facts import drift_facts
-from sdefit.methods import _driver
-from sdefit.methods._base import Method
+from sdefit.methods.interface import Method
+from sdefit.programs import PROGRAMS
 from sdefit.result import Estimate
 from sdefit.uncertainty.quantities import Quantities
 
@@ -185,14 +185,14 @@ def sizes_of(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> tupl
     Then whether the drift changes with it in a way that the others cannot make up for, and which parameters stand in
     the drift of one state.
     """
-    run = _driver.PROGRAMS.run(_scales, model, method, pool, estimate.theta, estimate.mean)
+    run = PROGRAMS.run(_scales, model, method, pool, estimate.theta, estimate.mean)
     sizes, separable, together = run.value
     return np.asarray(sizes), np.asarray(separable), np.asarray(together)
 
 
 def precompile(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> None:
     """Have the program of `sizes_of` compiled before there is an estimate, from the shapes of one."""
-    _driver.PROGRAMS.start(_scales, model, method, pool, estimate.theta, estimate.mean)
+    PROGRAMS.start(_scales, model, method, pool, estimate.theta, estimate.mean)
 
 
 def _scales(model: SDE, method: Method, pool: Pool, theta, mean):

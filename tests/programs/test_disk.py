@@ -21,9 +21,9 @@ from sdefit.dynamics.equations import equations
 from sdefit.dynamics.parameters import Parameter, positive, real
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import InputError
-from sdefit.methods import _executable_cache, _program_key
-from sdefit.methods._programs import Programs, compilation
 from sdefit.methods.moments import Moments
+from sdefit.programs import disk, keys
+from sdefit.programs.compiled import Programs, compilation
 
 MODEL = equations("dx = rate*(level - x)")
 METHOD = Moments()
@@ -160,7 +160,7 @@ def test_a_drift_with_derivatives_of_its_own_is_known_by_its_whole_program(folde
     """Its trace does not say what its derivative is; the lowered program does."""
     clipped.defjvp(lambda x, dx: (x[0], 2 * dx[0]))
     model = python_model(lambda t, x, p: clipped(p["rate"] * (p["level"] - x)))
-    assert _program_key.of_request(program, model, METHOD, (pool_of(6), KEY), False) is None
+    assert keys.of_request(program, model, METHOD, (pool_of(6), KEY), False) is None
     first, _ = asked(model)
     assert len(files(folder)) == 1
     again, traced = asked(model)
@@ -189,7 +189,7 @@ def test_a_function_from_elsewhere_is_not_known_by_its_name():
     def local(model, method, pool, key):
         return pool.values
 
-    assert _program_key.of_request(local, MODEL, METHOD, (pool_of(6), KEY), False) is None
+    assert keys.of_request(local, MODEL, METHOD, (pool_of(6), KEY), False) is None
 
 
 DAMAGES = {
@@ -289,26 +289,26 @@ def test_a_folder_that_cannot_be_made_is_harmless(tmp_path, monkeypatch):
 def test_the_environment_chooses(monkeypatch, tmp_path):
     monkeypatch.delenv("SDEFIT_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert _executable_cache.folder() == tmp_path / "sdefit" / "programs"
+    assert disk.folder() == tmp_path / "sdefit" / "programs"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # to be ignored, says its specification
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert _executable_cache.folder() == tmp_path / ".cache" / "sdefit" / "programs"
+    assert disk.folder() == tmp_path / ".cache" / "sdefit" / "programs"
     monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError))
-    assert _executable_cache.folder() is None
+    assert disk.folder() is None
     monkeypatch.setenv("SDEFIT_CACHE", "off")
-    assert _executable_cache.folder() is None
+    assert disk.folder() is None
     monkeypatch.setenv("SDEFIT_CACHE", "no")
     with pytest.raises(InputError, match="SDEFIT_CACHE must be on or off, not 'no'"):
-        _executable_cache.folder()
+        disk.folder()
 
 
 def test_the_folder_does_not_grow_for_ever(folder, monkeypatch):
-    monkeypatch.setattr(_executable_cache, "_MOST_FILES", 2)
+    monkeypatch.setattr(disk, "_MOST_FILES", 2)
     for rows in range(4, 8):
         asked(rows=rows)
     assert len(files(folder)) == 2
     assert asked(rows=7)[1] == 0
-    monkeypatch.setattr(_executable_cache, "_MOST_BYTES", int(1.5 * files(folder)[0].stat().st_size))
+    monkeypatch.setattr(disk, "_MOST_BYTES", int(1.5 * files(folder)[0].stat().st_size))
     asked(rows=8)
     assert len(files(folder)) == 1
 
@@ -319,7 +319,7 @@ def test_what_was_used_last_goes_last(folder, monkeypatch):
     for file in files(folder):
         os.utime(file, (0, 0))
     assert asked(rows=4)[1] == 0
-    monkeypatch.setattr(_executable_cache, "_MOST_FILES", 2)
+    monkeypatch.setattr(disk, "_MOST_FILES", 2)
     asked(rows=6)
     assert asked(rows=4)[1] == 0
     assert asked(rows=5)[1] == 1

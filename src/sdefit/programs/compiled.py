@@ -11,7 +11,7 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -22,13 +22,12 @@ import numpy as np
 from sdefit import _jax
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
-from sdefit.methods import _executable, _executable_cache, _program_key
-from sdefit.methods._base import Method
+from sdefit.programs import disk, executable, keys
 
 _LARGEST = 64  # programs in memory; a compiled program takes a few megabytes
 _COMPILERS = 2  # programs that compile at the same time
 
-OnCompile = Callable[[SDE, Method, Pool, Any], None]
+OnCompile = Callable[[SDE, Any, Pool, Any], None]
 Rows = Callable[[np.ndarray], tuple[Any, ...]]
 
 
@@ -88,19 +87,19 @@ class Programs:
     def _runners(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(cores(), "runner")
 
-    def start(self, function: Callable[..., Any], model: SDE, method: Method, *inputs: Any) -> Any:
+    def start(self, function: Callable[..., Any], model: SDE, method: Hashable, *inputs: Any) -> Any:
         """Trace `function(model, method, *inputs)`, have it compiled, and tell the shapes of what it returns.
 
         Inputs may be shapes. What was asked for before is not made again.
         """
         return self._program(function, model, method, inputs).returns
 
-    def tell(self, model: SDE, method: Method, pool: Pool, estimate: Any) -> None:
+    def tell(self, model: SDE, method: Hashable, pool: Pool, estimate: Any) -> None:
         """Give whoever waits for a fit the shapes of its estimate, while its programs compile."""
         if on_compile := _COMPILATION.get().on_compile:
             on_compile(model, method, pool, estimate)
 
-    def run(self, function: Callable[..., Any], model: SDE, method: Method, *inputs: Any) -> Run:
+    def run(self, function: Callable[..., Any], model: SDE, method: Hashable, *inputs: Any) -> Run:
         """`function(model, method, *inputs)`, compiled at most once for these shapes."""
         begin = time.perf_counter()
         before = self.compilations
@@ -112,7 +111,7 @@ class Programs:
         return Run(value, time.perf_counter() - ready, ready - begin if waits else 0.0)
 
     def run_each(
-        self, function: Callable[..., Any], model: SDE, method: Method, rows: Rows, count: int, batch: int
+        self, function: Callable[..., Any], model: SDE, method: Hashable, rows: Rows, count: int, batch: int
     ) -> Run:
         """`function` of `count` rows, at most `batch` in one run of its program, every core of a CPU at a run.
 
@@ -129,14 +128,14 @@ class Programs:
         value = jax.tree.map(lambda *a: np.concatenate(a)[:count], *values)
         return Run(value, time.perf_counter() - ready, ready - begin if self.compilations > before else 0.0)
 
-    def _program(self, function: Callable[..., Any], model: SDE, method: Method, inputs: tuple[Any, ...]) -> _Program:
+    def _program(self, function: Callable[..., Any], model: SDE, method: Hashable, inputs: tuple[Any, ...]) -> _Program:
         """The program, made by the first thread that asks for it; the others wait for that one."""
         _jax.check_usable(inputs)
         with _jax.settings():
             model = without_starts(model)
             leaves, tree = jax.tree.flatten(inputs)
             shapes = tuple((a.shape, str(a.dtype)) for a in leaves)
-            settings = _program_key.jax_settings()
+            settings = keys.jax_settings()
             quick = _COMPILATION.get().quick
             asked = (function, model, type(method), method, tree, shapes, settings, quick)
             mine: Future[_Program] = Future()
@@ -157,38 +156,38 @@ class Programs:
             return known.result()
 
     def _made(
-        self, function: Callable[..., Any], model: SDE, method: Method, inputs: tuple[Any, ...], quick: bool
+        self, function: Callable[..., Any], model: SDE, method: Hashable, inputs: tuple[Any, ...], quick: bool
     ) -> _Program:
         """The program from the folder of those that outlive their process, or a new one."""
-        folder = None if jax.config.jax_default_device is not None else _executable_cache.folder()
-        key = folder and _program_key.of_request(function, model, method, inputs, quick)
-        stored = _executable.unpack(_executable_cache.read(folder, key)) if folder and key else None
+        folder = None if jax.config.jax_default_device is not None else disk.folder()
+        key = folder and keys.of_request(function, model, method, inputs, quick)
+        stored = executable.unpack(disk.read(folder, key)) if folder and key else None
 
         def lower() -> tuple[Any, Any]:
             traced = jax.jit(lambda *a: function(model, method, *a), keep_unused=True).trace(*inputs)
             returns = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), traced.out_info)
             return traced.lower(), returns
 
-        def load(stored: _executable.Stored) -> Any:
+        def load(stored: executable.Stored) -> Any:
             with _jax.settings():
                 try:
-                    return _executable.load(stored)
+                    return executable.load(stored)
                 except Exception:  # of another make after all
                     return _compile(lower()[0], quick)
 
         if stored is not None:
             return _Program(self._compilers.submit(load, stored), stored.returns)
         lowered, returns = lower()
-        by_text = None if key or not folder else _program_key.of_lowered(lowered, returns, quick)
+        by_text = None if key or not folder else keys.of_lowered(lowered, returns, quick)
 
         def make() -> Any:
-            if folder and by_text and (found := _executable.unpack(_executable_cache.read(folder, by_text))):
+            if folder and by_text and (found := executable.unpack(disk.read(folder, by_text))):
                 return load(found)
             compiled = _compile(lowered, quick)
             name = key or by_text
-            data = _executable.pack(compiled, returns) if folder and name else None
+            data = executable.pack(compiled, returns) if folder and name else None
             if folder and name and data is not None:
-                self._compilers.submit(_executable_cache.write, folder, name, data)
+                self._compilers.submit(disk.write, folder, name, data)
             return compiled
 
         return _Program(self._compilers.submit(make), returns)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxlib import xla_client
 
-from sdefit.methods._plain import from_plain, to_plain
+from sdefit.programs.plain import from_plain, to_plain
 
 
 class Stored(NamedTuple):

@@ -7,7 +7,7 @@ import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,7 @@ from jax.extend.core import Jaxpr, Literal
 
 from sdefit.dynamics.equations import Equations
 from sdefit.dynamics.sde import SDE
-from sdefit.methods._base import Method
-from sdefit.methods._plain import PACKAGE, reference, to_plain
+from sdefit.programs.plain import PACKAGE, reference, to_plain
 
 # Of these a drift may be made so that its trace describes it: each is told by its name and parameters in full. What has
 # derivatives of its own, or calls Python, is not among them.
@@ -39,7 +38,7 @@ def jax_settings() -> tuple[str, ...]:
 
 
 def of_request(
-    function: Callable[..., Any], model: SDE, method: Method, inputs: tuple[Any, ...], options: Any
+    function: Callable[..., Any], model: SDE, method: Hashable, inputs: tuple[Any, ...], options: Any
 ) -> str | None:
     """The key of `function(model, method, *inputs)`, before it is traced; None if that cannot be described in full."""
     with contextlib.suppress(TypeError):

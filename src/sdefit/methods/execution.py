@@ -1,4 +1,4 @@
-"""Runs methods as compiled programs (see `_programs`) and judges what they return.
+"""Runs methods as compiled programs (see `programs`) and judges what they return.
 
 Start values are inputs of a program, not part of it, so changing them compiles nothing. A batch is
 the same program over a leading axis: see `vmap_series`.
@@ -19,10 +19,8 @@ from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.inference.drift_facts import DriftFacts, drift_facts
 from sdefit.inference.residuals import Residuals, residuals_of
-from sdefit.methods._base import Method
-from sdefit.methods._programs import PROGRAMS as PROGRAMS
-from sdefit.methods._programs import Run as Run
-from sdefit.methods._programs import compilation as compilation
+from sdefit.methods.interface import Method
+from sdefit.programs import PROGRAMS, Run
 from sdefit.result import Code, Estimate
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import sdefit as sf
 from contract import ou_series, relaxing
-from sdefit.methods._programs import Programs
+from sdefit.programs.compiled import Programs
 
 KEY = jax.random.key(0)
 METHOD = sf.Moments(starts=2, iterations=10)
