@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -500,3 +501,15 @@ def test_a_shell_completes_commands():
     variables = {"_SDEFIT_COMPLETE": "complete_bash", "COMP_WORDS": "sdefit fore", "COMP_CWORD": "1"}
     done = child(["-c", "import sys; sys.argv[0] = 'sdefit'; from sdefit.cli import main; main()"], **variables)
     assert done.stdout.split() == ["forecast"]
+
+
+def test_intervals_that_are_compiled_ahead_are_those_that_are_asked_for(monkeypatch):
+    """Their key must be of the kind that a fit makes, or the program of intervals is compiled twice."""
+    from sdefit.cli._shared import _prepare_to_show
+    from sdefit.uncertainty import intervals
+
+    asked = []
+    monkeypatch.setattr(intervals, "precompile", lambda *inputs: asked.append(inputs[-1]))
+    _prepare_to_show(None, None, None, None)
+    own = jax.random.fold_in(jax.random.key(5), 1)
+    assert (asked[0].shape, asked[0].dtype) == (own.shape, own.dtype)

@@ -96,11 +96,11 @@ def fitting_once(words: str, *, shows_fit: bool = False) -> Iterator[None]:
 
 
 def _prepare_to_show(model: Any, method: Any, pool: Any, estimate: Any) -> None:
-    import numpy as np
+    import jax
 
     from sdefit.uncertainty.intervals import precompile
 
-    precompile(model, method, pool, estimate, np.zeros(2, np.uint32))
+    precompile(model, method, pool, estimate, jax.random.key(0))
     for module in ("h5netcdf", "sdefit.report.svg"):
         importlib.import_module(module)
 

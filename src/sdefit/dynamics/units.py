@@ -128,12 +128,15 @@ def _look(model: SDE, vary: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
 
     def drift(z):
         named = dict(zip([*model.inputs, *params], z[K + 1 :], strict=True))
-        value = model.f_named(z[K], z[:K], named | held)
-        return value, value
+        return model.f_named(z[K], z[:K], named | held)
+
+    def slopes(z, directions):  # not `jacfwd`, whose directions would each be made by a program of their own here
+        return jax.vmap(lambda one: jax.jvp(drift, (z,), (one,)), out_axes=(None, -1))(directions)
 
     try:
         with jax.ensure_compile_time_eval(), jax.enable_x64(True):
-            slope, f = jax.jit(jax.vmap(jax.jacfwd(drift, has_aux=True)))(points)
+            look = jax.jit(jax.vmap(slopes, (0, None)), compiler_options={"xla_backend_optimization_level": 0})
+            f, slope = look(points, np.eye(points.shape[1]))
     except jax.errors.ConcretizationTypeError:  # a fixed parameter that must be a plain number
         return points[:0], np.zeros((0, K)), np.zeros((0, K, points.shape[1]))
     return points, np.array(f), np.array(slope)

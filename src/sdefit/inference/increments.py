@@ -34,15 +34,11 @@ class Increments(eqx.Module):
     model: SDE = eqx.field(static=True)
     pool: Pool
     path: Float[Array, "series times state"]
-
-    @property
-    def bounds(self) -> ScaledBounds:
-        """The bounds of θ, with coordinates in units of the data."""
-        return ScaledBounds.of(self.model, self.pool)
+    bounds: ScaledBounds  # of θ, with coordinates in units of the data
 
     @classmethod
     def of(cls, model: SDE, pool: Pool) -> "Increments":
-        return cls(model, pool, over_series(filled)(pool.times, pool.values, pool.observed))
+        return cls(model, pool, interpolated(pool), ScaledBounds.of(model, pool))
 
     def errors(self, u: Theta, span: Int[Array, ""] | int) -> Float[Array, "series times state"]:
         """What the drift at u leaves of the increments over so many rows."""
@@ -93,6 +89,11 @@ class Increments(eqx.Module):
             return informed_scales(u, std, bounds, natural_scale, local_scales(drift, self.path, speed, seen, theta))
 
         return jnp.max(jax.vmap(informed)(agreed.u, thetas, agreed.curvature, jnp.array(SPANS, float)), axis=0)
+
+
+def interpolated(pool: Pool) -> Float[Array, "series times state"]:
+    """The data with what is missing interpolated in time."""
+    return over_series(filled)(pool.times, pool.values, pool.observed)
 
 
 def filled(

@@ -42,7 +42,7 @@ def guess_by_increments(
     agreed = increments.agree(tries, parameterisation.max_step[:size])
     scales = increments.scales(agreed)
     matched = jax.vmap(lambda u: searchable(bounds, u, scales))(agreed.u)
-    steps = step_counts(model, pool, jax.vmap(bounds.constrain)(matched))
+    steps = step_counts(model, pool, increments.path, jax.vmap(bounds.constrain)(matched))
     # The user's own start comes first where there is one, and the matched ones after it.
     own = ~jnp.any(jnp.isnan(start))
     lane = jnp.arange(count) - own
@@ -57,7 +57,8 @@ def guess_by_increments(
     )
 
     def begun(u, correlation, odd):
-        own, other = increments.noises(u), exchanged(*increments.noises(u))
+        own = increments.noises(u)
+        other = exchanged(*own)
         diffusion, noise = (jnp.where(odd, b, a) for a, b in zip(own, other, strict=True))
         return parameterisation.begin(u, diffusion, noise, correlation, first)
 

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from sdefit._types import Array, Float, Int, Scalar, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
-from sdefit.inference.increments import filled
 from sdefit.inference.parameterisation import Parameterisation, Point
 from sdefit.matching.latent_process import observations
 from sdefit.optimise import ValueGradHessian
@@ -99,9 +98,10 @@ def filter_pool(model: SDE, pool: Pool, point: Point, steps, rule: Rule) -> tupl
     return jnp.sum(total), done
 
 
-def step_counts(model: SDE, pool: Pool, thetas: Float[Array, "starts params"]) -> Int[Array, "series times"]:
-    """Steps to each row, from the slope of the drift at the data for typical ones of `thetas`."""
-    path = over_series(filled)(pool.times, pool.values, pool.observed)
+def step_counts(
+    model: SDE, pool: Pool, path: Float[Array, "series times state"], thetas: Float[Array, "starts params"]
+) -> Int[Array, "series times"]:
+    """Steps to each row, from the slope of the drift along a path for typical ones of `thetas`."""
 
     def size(theta, t, x, origin):
         drift = pool.drift(lambda t, x: model.f(t, x, theta))

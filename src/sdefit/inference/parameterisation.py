@@ -43,11 +43,10 @@ class Parameterisation:
     model: SDE
     pool: Pool
     noise: str
+    bounds: ScaledBounds = dataclasses.field(init=False)  # of θ, with coordinates in units of the data
 
-    @property
-    def bounds(self) -> ScaledBounds:
-        """The bounds of θ, with coordinates in units of the data."""
-        return ScaledBounds.of(self.model, self.pool)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bounds", ScaledBounds.of(self.model, self.pool))
 
     @property
     def sizes(self) -> tuple[int, int, int, int, int]:

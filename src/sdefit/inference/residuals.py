@@ -35,7 +35,7 @@ def residuals_of(model: SDE, pool: Pool, estimate: Estimate) -> Residuals:
     """The residuals at an estimate's θ, G and σ."""
     theta, G, noise, first = estimate.theta, estimate.G, estimate.noise, estimate.mean[:, 0]
     point = Point(theta, G @ G.T, noise**2 + 1e-14, first)
-    steps = 2 * step_counts(model, pool, theta[None])
+    steps = 2 * step_counts(model, pool, estimate.mean, theta[None])
     _, done = filter_pool(model, pool, point, steps, "cubature")
     seen = _predicted(model, pool)
     error = jnp.where(seen, done.innovations.error, jnp.nan)

@@ -12,7 +12,7 @@ from sdefit._types import Array, Bool, Float, Int, Key, Scalar, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
-from sdefit.inference.increments import Increments
+from sdefit.inference.increments import Increments, interpolated
 from sdefit.inference.initial_guess import guess_by_increments
 from sdefit.inference.likelihood import FilterState, Likelihood, filter_pool, filter_state, step_counts, weak_priors
 from sdefit.inference.parameterisation import Parameterisation, Point, cholesky_psd
@@ -140,7 +140,7 @@ class ESGF(LikelihoodMethod):
 
     def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
         point = Point(estimate.theta, estimate.G @ estimate.G.T, estimate.noise**2, filter_state(estimate).first)
-        steps = step_counts(model, pool, estimate.theta[None])
+        steps = step_counts(model, pool, interpolated(pool), estimate.theta[None])
         _, done = filter_pool(model, pool, point, steps, self.rule)
         smooth = over_series(run_smoother)(done)
         return smooth.mean, _std(smooth)

@@ -25,6 +25,7 @@ from sdefit.dynamics.sde import SDE
 from sdefit.programs import disk, executable, keys
 
 _LARGEST = 64  # programs in memory; a compiled program takes a few megabytes
+_SMALL = 20_000  # numbers among the inputs of a program; one of more takes longer to run than to compile well
 _COMPILERS = 2  # programs that compile at the same time
 
 OnCompile = Callable[[SDE, Any, Pool, Any], None]
@@ -136,7 +137,7 @@ class Programs:
             leaves, tree = jax.tree.flatten(inputs)
             shapes = tuple((a.shape, str(a.dtype)) for a in leaves)
             settings = keys.jax_settings()
-            quick = _COMPILATION.get().quick
+            quick = _COMPILATION.get().quick and sum(a.size for a in leaves) <= _SMALL
             asked = (function, model, type(method), method, tree, shapes, settings, quick)
             mine: Future[_Program] = Future()
             with self._lock:

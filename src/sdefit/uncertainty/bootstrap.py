@@ -12,6 +12,7 @@ from sdefit._types import Array, Float, Int, Key
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.schemes import SCHEMES, draws, march
 from sdefit.dynamics.sde import SDE
+from sdefit.inference.increments import interpolated
 from sdefit.inference.likelihood import step_counts
 from sdefit.methods import execution
 from sdefit.methods.interface import LikelihoodMethod, Method
@@ -226,7 +227,7 @@ def replica(model: SDE, pool: Pool, source: Estimate, key: Key) -> Pool:
     """A pool like the given one, with values simulated from `source` at the same times and gaps, standardised anew."""
     path_key, noise_key = jax.random.split(key)
     noise = source.noise[None, None, :] * jax.random.normal(noise_key, pool.values.shape)
-    counts = _FINE * jnp.maximum(step_counts(model, pool, source.theta[None]), 1)
+    counts = _FINE * jnp.maximum(step_counts(model, pool, interpolated(pool), source.theta[None]), 1)
     values = paths(model, pool, source, counts, path_key) + noise
     count = jnp.maximum(jnp.sum(pool.observed, axis=(0, 1)), 1)
     center = jnp.sum(jnp.where(pool.observed, values, 0.0), axis=(0, 1)) / count

@@ -11,6 +11,7 @@ from sdefit._types import Array
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import InputError, ModelError
+from sdefit.inference.increments import interpolated
 from sdefit.inference.likelihood import filter_pool, step_counts
 from sdefit.inference.parameterisation import Parameterisation
 from sdefit.methods.esgf import ESGF
@@ -85,7 +86,7 @@ def _profile(
     """Values of one parameter, and the highest log-likelihood at each, with the method's own weak priors."""
     parameterisation = Parameterisation(model, pool, "each")
     prior = (method if isinstance(method, LikelihoodMethod) else ESGF(weak=True)).prior(parameterisation, scales)
-    steps = 2 * step_counts(model, pool, theta[None])
+    steps = 2 * step_counts(model, pool, interpolated(pool), theta[None])
 
     def fn(u, unit) -> ValueGradHessian:
         """The likelihood where `unit` holds a coordinate: no slope, and a curvature that leaves it where it is."""
