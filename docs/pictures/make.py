@@ -92,12 +92,13 @@ def hare_lynx() -> Figure:
     model = sf.equations(text, params={name: sf.positive() for name in names}, diffusion="diagonal")
     series = sf.read_csv(DATA / "hare_lynx.csv", time="year", states=["log_hare", "log_lynx"])
     fit = sf.fit(model, series)
-    states = fit.states()
+    years = np.linspace(1900, 1920, 241)
+    states = fit.states(years)
     made, (left, right) = figure(2)
     for k, (name, colour) in enumerate((("hares", BLUE), ("lynxes", RED))):
         band = np.exp(states.lower[:, k]), np.exp(states.upper[:, k])
-        left.fill_between(series.times, *band, color=colour, alpha=0.25, lw=0)
-        left.plot(series.times, np.exp(states.mean[:, k]), color=colour, lw=1.2, label=f"{name}, smoothed")
+        left.fill_between(years, *band, color=colour, alpha=0.25, lw=0)
+        left.plot(years, np.exp(states.mean[:, k]), color=colour, lw=1.2, label=f"{name}, smoothed")
         left.plot(series.times, np.exp(series.values[:, k]), "o", color=colour, ms=3.5, label=f"{name}, counted")
     left.set(xlabel="year", ylabel="thousand furs")
     left.xaxis.get_major_locator().set_params(integer=True)
@@ -185,7 +186,7 @@ def el_nino() -> Figure:
 def latent() -> Figure:
     """The mathematics: one simulated path x, its latent OU process o and the smooth difference z."""
     rng = np.random.default_rng(4)
-    step, n, rate, level, G, gamma = 0.005, 2000, 0.5, 1.0, 0.5, 0.5
+    step, n, rate, level, G, gamma = 0.005, 2000, 0.5, 1.0, 0.5, 2.0
     x, o = np.empty(n + 1), np.zeros(n + 1)
     x[0] = 4.0
     for i, dw in enumerate(rng.normal(0, np.sqrt(step), n)):
