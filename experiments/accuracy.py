@@ -4,7 +4,7 @@
     python experiments/accuracy.py --method mars --data 2026 --out experiments/rows/y.csv     # fresh data from a seed
     python experiments/accuracy.py --method mars --paper --out experiments/rows/z.csv         # the paper's own recipe
     python experiments/accuracy.py --method vgpa --paper --out experiments/rows/v.csv         # ... and its known G
-    python experiments/accuracy.py --method esgf --told --out experiments/rows/e.csv         # noise as the limit has it
+    python experiments/accuracy.py --method esgf --known-noise --out experiments/rows/e.csv         # noise structure known
     python experiments/accuracy.py --summarise experiments/rows/x.csv                         # the table again
     python experiments/accuracy.py --beside experiments/rows/x.csv                            # every published cell
 
@@ -34,7 +34,7 @@ STEP = 1e-4  # of Euler-Maruyama, as for the frozen data
 PAPER = {"ou": ("sigmoid", 2000), "dw": ("sigmoid", 2000), "lv": ("rbf", 1000), "l63": ("rbf", 2000)}
 # What the paper calls each method.
 PUBLISHED = {"mars": "MaRS", "ares": "AReS", "esgf": "ESGF", "vgpa": "VGPA", "npsde": "NPSDE"}
-# What the limit was told of the observation noise: --told tells a method with such a setting the same.
+# What maximum likelihood was given of the observation noise; --known-noise gives it to a method with such a setting.
 TOLD = {"ou": "none", "dw": "each", "lv": "same", "l63": "same"}
 LIMIT = {"ou": "free", "dw": "free", "lv": "free", "l63": "free-scalarG"}
 # The quantities of each system's table; "theta" stands for all parameters.
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
         return
     rows, source = [], digest()
     for name in asked.systems:
-        method = settings(asked.method, name, asked.paper, asked.told)
+        method = settings(asked.method, name, asked.paper, asked.known_noise)
         made = run(name, asked.data, asked.realizations, method, asked.batch)
         rows += [row | {"source": source if digest() == source else "changed during the run"} for row in made]
         write(rows, asked.out)  # after every system: an interrupted run keeps what is done
@@ -78,7 +78,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--realizations", default=100, type=int)
     parser.add_argument("--batch", default=100, type=int, help="fits in one run of a program")
     parser.add_argument("--paper", action="store_true", help="the paper's recipe (mars, ares) or known G (vgpa)")
-    parser.add_argument("--told", action="store_true", help="tell the method of the noise what the limit was told")
+    parser.add_argument("--known-noise", action="store_true", help="give the method the noise structure that maximum likelihood had")
     parser.add_argument("--smoke", action="store_true", help="2 realizations of OU")
     parser.add_argument("--out", type=Path, help="CSV file of one row per realization")
     parser.add_argument("--summarise", nargs="+", type=Path, help="print the table of stored rows instead")
@@ -92,15 +92,15 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         parser.error(f"--data must be frozen or a whole number, not {asked.data!r}")
     if asked.paper and asked.method not in ("mars", "ares", "vgpa"):
         parser.error(f"--paper must go with --method mars, ares or vgpa, not {asked.method}")
-    if asked.told and not hasattr(methods.get(asked.method)(), "noise"):
-        parser.error(f"--told must go with a method that has the setting noise, not {asked.method}")
+    if asked.known_noise and not hasattr(methods.get(asked.method)(), "noise"):
+        parser.error(f"--known-noise must go with a method that has the setting noise, not {asked.method}")
     if asked.out is None and not (asked.summarise or asked.beside):
         parser.error("--out must name the file of rows")
     return asked
 
 
-def settings(method: str, system: str, paper: bool, told: bool):
-    if told:
+def settings(method: str, system: str, paper: bool, known_noise: bool):
+    if known_noise:
         return methods.get(method)(noise=TOLD[system])
     if not paper:
         return methods.get(method)()
