@@ -1,10 +1,10 @@
-"""The accuracy of a method over many realizations, beside the limit, the paper and the targets.
+"""The accuracy of a method over many realizations, beside maximum likelihood, the paper and the targets.
 
     python experiments/accuracy.py --method mars --systems ou,dw,lv,l63 --data frozen --out experiments/rows/x.csv
     python experiments/accuracy.py --method mars --data 2026 --out experiments/rows/y.csv     # fresh data from a seed
     python experiments/accuracy.py --method mars --paper --out experiments/rows/z.csv         # the paper's own recipe
     python experiments/accuracy.py --method vgpa --paper --out experiments/rows/v.csv         # ... and its known G
-    python experiments/accuracy.py --method esgf --known-noise --out experiments/rows/e.csv         # noise structure known
+    python experiments/accuracy.py --method esgf --known-noise --out experiments/rows/e.csv  # noise structure known
     python experiments/accuracy.py --summarise experiments/rows/x.csv                         # the table again
     python experiments/accuracy.py --beside experiments/rows/x.csv                            # every published cell
 
@@ -78,7 +78,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--realizations", default=100, type=int)
     parser.add_argument("--batch", default=100, type=int, help="fits in one run of a program")
     parser.add_argument("--paper", action="store_true", help="the paper's recipe (mars, ares) or known G (vgpa)")
-    parser.add_argument("--known-noise", action="store_true", help="give the method the noise structure that maximum likelihood had")
+    parser.add_argument("--known-noise", action="store_true", help="give the method the noise structure")
     parser.add_argument("--smoke", action="store_true", help="2 realizations of OU")
     parser.add_argument("--out", type=Path, help="CSV file of one row per realization")
     parser.add_argument("--summarise", nargs="+", type=Path, help="print the table of stored rows instead")
@@ -221,7 +221,7 @@ def quantities(system: str) -> list[str]:
 
 def table(system: str, data: str, part: pd.DataFrame) -> list[str]:
     setup, truth = sf.systems.get(system), truth_of(system)
-    head = "| | truth | median ± std | RMSE | limit | RMSE / limit | target | paper | gap to paper (s.e.) |"
+    head = "| | truth | median ± std | RMSE | MLE RMSE | RMSE / MLE | target | paper | gap to paper (s.e.) |"
     names = quantities(system)
     names += [f"noise_{state}" for state in setup.model.states if setup.noise]
     return [head, "|---" * 9 + "|", *(line(system, data, name, truth, part) for name in names)]

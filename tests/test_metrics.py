@@ -39,12 +39,6 @@ def test_a_failed_fit_shows_as_nan():
     assert np.isnan(answer[0]) and answer[1] == 1.0
 
 
-def test_relative_to_limit():
-    np.testing.assert_allclose(metrics.relative_to_limit([0.14, 0.3], [0.07, 0.3]), [2.0, 1.0])
-    with pytest.raises(InputError, match="limit must be positive, but 0 was given"):
-        metrics.relative_to_limit([1.0], [0.0])
-
-
 def test_ggt_and_h_differ_and_take_stacks():
     G = np.array([[0.2, 0.0], [0.1, 0.3]])
     np.testing.assert_allclose(metrics.ggt(G), [[0.04, 0.02], [0.02, 0.10]], rtol=1e-14)

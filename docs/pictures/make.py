@@ -1,9 +1,10 @@
-"""Make the pictures of README and docs from real fits: python docs/pictures/make.py [NAME ...]; from the root of a clone.
+"""Make the pictures of README and docs from real fits: python docs/pictures/make.py [NAME ...].
 
 Each function fits what its page fits and returns the figure. Pictures are PNG files of less than 100 kB beside this
 file; make them again when a page's model, data or numbers change.
 """
 
+import itertools
 import sys
 from pathlib import Path
 
@@ -130,7 +131,7 @@ def us_rate() -> Figure:
     right.plot(before, size, "o", color=BLUE, ms=2.5, alpha=0.5, mew=0, label="months")
     edges = np.quantile(before, [0, 1 / 3, 2 / 3, 1])
     changes = np.diff(x) * np.sqrt(12)
-    inside = [(before >= a) & (before <= b) for a, b in zip(edges, edges[1:], strict=False)]
+    inside = [(before >= a) & (before <= b) for a, b in itertools.pairwise(edges)]
     spread = [changes[one].std() for one in inside]
     right.stairs(spread, edges, color=INK, lw=2, baseline=None, label="standard deviation, by thirds")
     right.axhline(fit.G[0, 0], color=RED, lw=1.5, ls="--", label="estimate of G")
@@ -153,7 +154,9 @@ def ice_core() -> Figure:
     left.legend(fontsize=8, frameon=False)
     x = np.linspace(-43.2, -36.8, 200)
     right.axhline(0, color="#888888", lw=0.8)
-    right.plot(x, np.polyval([-fit.params["b"], fit.params["c"], fit.params["a"], fit.params["push"]], x + 40), color=BLUE)
+    right.plot(
+        x, np.polyval([-fit.params["b"], fit.params["c"], fit.params["a"], fit.params["push"]], x + 40), color=BLUE
+    )
     right.plot(series.values[:, 0], np.full(len(series), -6.5), "|", color=INK, ms=6, alpha=0.4, label="observations")
     right.set(xlabel="δ18O, per mille", ylabel="drift, per mille per kyr", ylim=(-7, 7))
     right.set_title("Fitted drift", **STYLE)

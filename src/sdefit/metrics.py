@@ -36,16 +36,8 @@ def std(estimates: ArrayLike) -> Numbers:
     return np.std(_realizations(estimates), axis=0)
 
 
-def relative_to_limit(error: ArrayLike, limit: ArrayLike) -> Numbers:
-    """The error as a multiple of the smallest one possible: 1 is at the limit, 2 is twice as far off."""
-    error, limit = np.asarray(error, dtype=float), np.asarray(limit, dtype=float)
-    if np.any(limit <= 0):
-        raise InputError(f"limit must be positive, but {limit.min():g} was given")
-    return error / limit
-
-
 def ggt(G: ArrayLike) -> np.ndarray:
-    """G Gᵀ, the diffusion that data can see, of one matrix or of a stack of them."""
+    """G Gᵀ, which the data determine, of one matrix or of a stack of them."""
     G = np.asarray(G, dtype=float)
     return G @ np.swapaxes(G, -1, -2)
 

@@ -65,7 +65,7 @@ STATUS = {
     ),
     Code.DEAD_CRITIC: Status(
         "dead_critic",
-        "The critic died or exploded, and so did those that took its place.",
+        "The critic failed (no slope, or a very steep one), and so did its replacements.",
         "Use sf.MaRS(), which needs no critic, or try another key, a smaller critic_rate or a larger clip.",
     ),
 }
@@ -96,7 +96,7 @@ LONG_GAPS = Status(
 RESIDUALS = Status(
     "residuals_rejected",
     "One-step residuals are not those of the model ({names}).",
-    "See fit.diagnose(): its hints say what the model may lack. Intervals hold only if the model does.",
+    "See fit.diagnose(): its hints say what the model may lack. Intervals are valid only if the model is.",
     "warning",
 )
 # Worst first: the status of a fit is the first of these that it has.

@@ -222,7 +222,7 @@ def test_verdicts_follow_the_margin():
     ]:
         one = scores(synthetic_run(0.5 + size * errors, limit=limit), "ou")[0]
         assert (one.against_mle, one.against_paper) == words
-    assert scores(synthetic_run([0.4, 0.6]), "ou")[0].verdict == "too few fits to tell"
+    assert scores(synthetic_run([0.4, 0.6]), "ou")[0].verdict == "too few fits"
 
 
 def test_the_best_share_is_by_relative_errors_and_lost_fits_are_the_worst():

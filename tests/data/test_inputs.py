@@ -275,7 +275,7 @@ def test_a_forecast_holds_the_last_input_and_says_so(found):
     error = np.sqrt(found.GGt[0, 0] / (2 * found.params["a"]) / draws)
     assert abs(ahead.mean[1, 0] - level) < 4 * error + 1e-3 * abs(level)
     assert ahead.notes == (
-        f"No value of u is known after time {last:g}: the last one is held. Rows of inputs alone tell more.",
+        f"No value of u is known after time {last:g}: the last one is held. Add rows that give inputs only.",
     )
 
 

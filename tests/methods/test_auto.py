@@ -38,7 +38,7 @@ def test_it_is_the_highest_likelihood_and_says_so():
     assert found.status.ok and found.method == Auto()
     assert found.params == alone.params and found.log_likelihood == alone.log_likelihood
     (said,) = found.notes
-    assert said.startswith("By matching, then maximum likelihood: ") and "4 starts agree" in said
+    assert said.startswith("Penalised maximum likelihood: ") and "4 starts agree" in said
 
 
 @functools.cache
@@ -51,7 +51,7 @@ def test_it_returns_the_matching_answer_where_errors_are_not_gaussian():
     found = fit(bent(), spiky(1), key=KEY)
     alone = fit(bent(), spiky(1), MaRS(), key=KEY)
     assert found.params == alone.params and found.method == MaRS()
-    assert "By matching alone (MaRS)" in found.notes[-1] and "far from Gaussian (excess kurtosis" in found.notes[-1]
+    assert "Gradient matching (MaRS)" in found.notes[-1] and "far from Gaussian (excess kurtosis" in found.notes[-1]
 
 
 def test_what_the_data_do_not_tell_stays_within_reach():
@@ -99,7 +99,8 @@ def test_each_of_many_is_reviewed_by_itself():
     clean = ou_series(2, rows=60)
     one, other = fit_each(bent(), [clean, spiky(1)], key=KEY)
     assert isinstance(one.method, Auto) and isinstance(other.method, MaRS)
-    assert one.notes[-1].startswith("By matching, then") and other.notes[-1].startswith("By matching alone")
+    assert one.notes[-1].startswith("Penalised maximum likelihood: ")
+    assert other.notes[-1].startswith("Gradient matching (MaRS)")
 
 
 def test_a_hostile_start_changes_nothing():

@@ -1,4 +1,4 @@
-"""What results are held against: the paper's numbers, and the error of maximum likelihood, the limit."""
+"""What results are held against: the paper's numbers, and the error of maximum likelihood."""
 
 import csv
 from importlib import resources

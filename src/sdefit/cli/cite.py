@@ -66,7 +66,7 @@ ENTRIES = {
 
 
 def command(
-    method: Annotated[str, typer.Option(help="What one method rests on: see 'sdefit methods'. By default all.")] = "",
+    method: Annotated[str, typer.Option(help="References of one method: see 'sdefit methods'. By default all.")] = "",
 ) -> None:
     """Print what to cite, the software and the methods, as BibTeX."""
     if method and method not in ENTRIES:

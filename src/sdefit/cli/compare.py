@@ -22,7 +22,7 @@ def command(
         str | None, typer.Option(help="Columns of the model's states, in its order: a,b. Its own names unless given.")
     ] = None,
     group: Annotated[
-        str | None, typer.Option(help="A column that tells several series apart; they are pooled.")
+        str | None, typer.Option(help="A column that names the series of each row; the series are pooled.")
     ] = None,
     time_unit: Annotated[str | None, typer.Option(help="Unit to count dates in, such as day.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the fits, estimates.csv and report.html.")] = Path("cmp"),

@@ -31,11 +31,12 @@ def command(
         str | None, typer.Option(help="Columns of the model's states, in its order: a,b. Its own names unless given.")
     ] = None,
     group: Annotated[
-        str | None, typer.Option(help="A column that tells several series apart; they are pooled.")
+        str | None, typer.Option(help="A column that names the series of each row; the series are pooled.")
     ] = None,
     time_unit: Annotated[str | None, typer.Option(help="Unit to count dates in, such as day.")] = None,
     intervals: Annotated[
-        int, typer.Option(help="Refits of simulated data for calibrated intervals, say 200; 0 takes standard errors.")
+        int,
+        typer.Option(help="Refits of simulated data for bootstrap intervals, say 200; 0 for none."),
     ] = 0,
     level: Annotated[float, typer.Option(help="The share of intervals that should hold the truth.")] = 0.9,
     out: Annotated[Path, typer.Option(help="Folder for fit.nc, summary.csv and report.html.")] = Path("run"),

@@ -1,4 +1,4 @@
-"""`sdefit reproduce`: every table and figure of the paper, beside the truth, the paper and the limit."""
+"""`sdefit reproduce`: every table and figure of the paper, beside the truth, the paper and maximum likelihood."""
 
 import contextlib
 import datetime
@@ -58,10 +58,10 @@ def command(
     tls_cert: Annotated[Path | None, typer.Option(help="Dask by TLS: file of the certificate.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Dask by TLS: file of the certificate's key.")] = None,
 ) -> None:
-    """Run the paper's experiments and write a report: each method beside the truth, the paper and the limit.
+    """Run the paper's experiments and write a report: each method beside the truth, the paper and maximum likelihood.
 
-    Every fit is a row in OUT/rows, stored once and for good; a run that was stopped goes on with --resume. Exit
-    status: 0 all cells are done (fits that failed are rows); 2 bad input; 130 interrupted.
+    Every fit is a row in OUT/rows, written once; --resume continues a run that was stopped. Exit status: 0 all
+    cells are done (fits that failed are rows); 2 bad input; 130 interrupted.
     """
     _check_cluster(cluster, workers, dashboard)
     tls = _tls(tls_ca, tls_cert, tls_key, bool(cluster or workers))

@@ -48,7 +48,7 @@ def read_csv(
       null are values that were not observed. Commas, semicolons or tabs divide the cells.
     - `time`: the time column, of numbers or of ISO dates; by default "t" or "time".
     - `states`: the columns of the states; by default every other column that holds numbers.
-    - `group`: a column whose value tells several series apart; each becomes the `name` of its series.
+    - `group`: a column whose value names the series of a row; each becomes the `name` of its series.
       Dates of all groups are counted from the first date in the file.
     - `time_unit`: the unit in which to count dates (second, minute, hour, day, week, month, year).
     - `inputs`: columns of known inputs, with a number in every row.

@@ -75,7 +75,7 @@ def holm(p: np.ndarray) -> np.ndarray:
 def binned_drift(
     state: np.ndarray, drift: np.ndarray, error: np.ndarray, spread: np.ndarray, gap: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """The drift that the data ask for in each of a few bins of one state, beside the fitted one.
+    """The drift that the data imply in each of a few bins of one state, beside the fitted one.
 
     What a prediction missed, over the gap, is what the drift lacked on the way: the fitted drift plus its mean in
     a bin is an estimate of the true one that knows no formula. `z` is how many standard errors it lies off.

@@ -23,9 +23,9 @@ HINTS = {
     "mean": "Predictions of `{state}` are off on average: the drift lacks a constant or a slow trend.",
     "spread": "Residuals of `{state}` are {wide} than predicted: G or the noise is too {small}, or not constant.",
     "normality": "Residuals of `{state}` are not normal: look for outliers, jumps, or noise that grows with the state.",
-    "autocorrelation": "Residuals of `{state}` follow each other: the drift misses dynamics, or a state is missing.",
-    "coverage": "Bands of `{state}` hold too {few} observations: do not trust the width of forecasts.",
-    "drift": "The drift of `{state}` is not what the data ask for near {where:.3g}: its formula has the wrong shape.",
+    "autocorrelation": "Residuals of `{state}` are autocorrelated: the drift lacks dynamics, or a state is missing.",
+    "coverage": "Bands of `{state}` contain too {few} observations: do not trust the width of forecasts.",
+    "drift": "The data imply another drift of `{state}` near {where:.3g}: its formula may have the wrong shape.",
     "sampling": "Gaps are long for this drift (‖∂f/∂x‖ times the gap is {steep:.2g} at the median): sample more often, "
     "and trust intervals less.",
 }
@@ -55,7 +55,7 @@ class Diagnosis:
     - `residuals`: standardised one-step residuals, an (N, K) array for each series, NaN where there is none.
     - `quantiles`: for each state the normal quantiles and the sorted residuals (a QQ plot).
     - `autocorrelation`: for each state its first lags. `drift`: for each state the fitted drift and the one that
-      the data ask for, in bins of that state, with its standard error.
+      the data imply, in bins of that state, with its standard error.
     """
 
     checks: tuple[Check, ...]
@@ -88,7 +88,7 @@ class Diagnosis:
             f" {'ok' if c.ok else '!'}"
             for c in self.checks
         ]
-        return "\n".join(["One-step residuals:", *rows, *(self.hints or ("Nothing stands out.",))])
+        return "\n".join(["One-step residuals:", *rows, *(self.hints or ("No check is rejected.",))])
 
 
 def diagnose(model: SDE, method: Method, pool: Pool, estimate: Estimate, lengths: Sequence[int]) -> Diagnosis:

@@ -90,7 +90,7 @@ class DenseConditional(Conditional):
 
 
 def _ou(params: LatentParams, times: Times) -> Float[Array, "all all"]:
-    """B Ω Bᵀ: the covariance of o, with time counted from the first observation."""
+    """B Ω Bᵀ, the covariance of o (equations 16 to 21 of the paper), with time counted from the first observation."""
     t = times - times[0]
     apart, together = jnp.abs(t[:, None] - t[None, :]), t[:, None] + t[None, :]
     omega = jnp.exp(-params.ou_rate * apart) * -jnp.expm1(-params.ou_rate * (together - apart)) / (2 * params.ou_rate)

@@ -1,4 +1,4 @@
-"""Maximum evidence for φ, σ and G of the latent model: stage 1 of the paper, with the weak priors of `priors`."""
+"""Maximum evidence for φ, σ and G of the latent model (equation 22 of the paper), with the weak priors of `priors`."""
 
 import equinox as eqx
 import jax
@@ -51,7 +51,7 @@ class Evidence(eqx.Module):
         return jnp.concatenate([jnp.zeros(K, length.dtype), jnp.log(length), log_noise, entries, shape])
 
     def penalty(self, u: Float[Array, "coordinates"], levels: NoiseLevels, maximum: Scalar) -> Scalar:
-        """−log of the weak priors, and walls around what the data could ever tell of φ."""
+        """−log of the weak priors, and walls around the φ that data could determine."""
         K = self.states
         walls = wall(u[:K], -4.0, 3.0) + wall(u[K : 2 * K], jnp.log(0.5), jnp.log(maximum))
         if self.shaped:

@@ -1,4 +1,4 @@
-"""A vector field with a Gaussian-process prior on inducing points, and what it does to clouds of paths.
+"""A vector field with a Gaussian-process prior on inducing points, and what it does to ensembles of paths.
 
 f_k(x) = φ(x)·v_k with φ(x) = L⁻¹ k(Z, x), L Lᵀ = k(Z, Z): the inducing values are whitened, v_k ~ N(0, s_k²)
 independently. Paths are simulated with noise that is drawn once, and their first derivatives with respect to the
@@ -23,7 +23,7 @@ class Field(eqx.Module):
     chol: Float[Array, "points points"]
 
     def features(self, x: Float[Array, "n state"]) -> Float[Array, "n points"]:
-        """φ(x) at each row: |φ(x)| is at most 1, and near 1 where the inducing points tell the field."""
+        """φ(x) at each row: |φ(x)| is at most 1, and near 1 where the inducing points determine the field."""
         return jax.scipy.linalg.solve_triangular(self.chol, _kernel(self.points, x, self.length), lower=True).T
 
     def weights(self, v: Float[Array, "points state"]) -> Float[Array, "points state"]:
@@ -86,7 +86,7 @@ def simulate_window(
     h: Scalar,
     noise: Float[Array, "draws paths state"],
 ) -> Cloudlet:
-    """The cloud of paths of dx = f(x) dt + G dw after a window, differentiable once in weights, mean, root and G.
+    """The ensemble of paths of dx = f(x) dt + G dw after a window, differentiable once in weights, mean, root and G.
 
     Paths start at mean + root ξ, take a step of length h for each further draw (Euler-Maruyama, with Heun's
     correction of the drift: of second weak order since G is constant), and are summed up by their moments.

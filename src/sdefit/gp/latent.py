@@ -1,7 +1,8 @@
-"""The latent model y = z + o + e: its hyper-parameters, and what a solver of it can do.
+"""The latent model y = z + o + e (equation 10 of the paper): its hyper-parameters, and what a solver of it can do.
 
-z is a Gaussian process per state, o the Ornstein-Uhlenbeck process do = −γ o dt + G dw with
-o(t_1) = 0, e independent noise. Everything is in standardised units of time and state.
+The Doss-Sussmann transformation z = x − o (7) takes the Ornstein-Uhlenbeck process do = −γ o dt + G dw, o(t_1) = 0 (8),
+out of x; what is left is differentiable (9). z has a Gaussian-process prior for each state (11), e is independent noise
+(13). Everything is in standardised units of time and state.
 """
 
 import abc
@@ -58,7 +59,7 @@ class Solver(eqx.Module):
 
     @abc.abstractmethod
     def log_evidence(self, params: LatentParams, data: Observations) -> Scalar:
-        """log p(y | φ, σ, G): equation (obs_marginals) of the paper."""
+        """log p(y | φ, σ, G), the evidence: equations 22 and 23 of the paper."""
 
     @abc.abstractmethod
     def posterior(self, params: LatentParams, data: Observations) -> Posterior:

@@ -1,8 +1,8 @@
 """The latent model y = z + o + e as a linear Gaussian state space: Matérn kernels, O(N).
 
 Per state z is a Matérn process, carried as (z, ż[, z̈]); o is the latent Ornstein-Uhlenbeck process
-do = −γ o dt + G dw with o(t_1) = 0, which couples the states through G. The state vector holds the
-Matérn blocks first, then o.
+do = −γ o dt + G dw with o(t_1) = 0 (equation 8 of the paper), which couples the states through G: this is Ω (16 to 21)
+without its matrix. The state vector holds the Matérn blocks first, then o.
 
 A Matérn process of n derivatives, z included, solves (d/dt + λ)ⁿ z = white noise, λ = √(2n − 1)/length. With time in
 units of 1/λ its matrix is N − I, where N is nilpotent: e^{(N − I)u} = e^{−u} Σ_{p<n} N^p u^p/p!.

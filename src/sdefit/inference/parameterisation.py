@@ -111,7 +111,7 @@ class Parameterisation:
         return jnp.concatenate([self.bounds.unconstrain(theta), diagonal[:scales], rest, s, first.ravel()[:last]])
 
     def quantities(self, variance_params: Float[Array, "natural"]) -> Float[Array, "quantities"]:
-        """(θ, all of G Gᵀ row by row, σ²): what is told of, whatever the coordinates."""
+        """(θ, all of G Gᵀ row by row, σ²): what intervals are of, whatever the coordinates."""
         point = self.point(variance_params)
         return jnp.concatenate([point.theta, point.Q.ravel(), point.variance])
 

@@ -1,9 +1,9 @@
-"""Stage 2 of MaRS and AReS: samples of ż by the two graphical models of the paper (its Algorithm 1).
+"""Stage 2 of MaRS and AReS: samples of ż by the two graphical models of the paper (figure 1, Algorithm 1).
 
-The first graphical model has ż from the data alone, the second as f(z + o, θ) + γ o. The paper samples ancestrally: o
-given y, then z given y and o, then ż given z. A joint draw of (z, ż, o) given y has the same distribution, by the chain
-rule of densities, and is one simulation smoother: what Algorithm 1 calls the data's samples are its ż, and the
-model's samples are made of its z and o.
+The data-based model has ż given z and φ (equation 29), the SDE-based one ż = f(z + o, θ) + γ o (equations 9, 30). The
+paper samples ancestrally: o given y (45), then z given y and o (43), then ż; and z given y (49, 50), then ż given z. A
+joint draw of (z, ż, o) given y has the same distribution, by the chain rule of densities, and is one simulation
+smoother: the data-based samples are its ż, and the SDE-based samples are computed from its z and o.
 """
 
 import functools
@@ -33,7 +33,7 @@ class DerivativeSamples(eqx.Module):
     ou_rate: Scalar
 
     def from_drift(self, drift: PathDrift, theta: Theta) -> Float[Array, "samples series times state"]:
-        """ż = f(z + o, θ) + γ o for every draw: the second graphical model."""
+        """ż = f(z + o, θ) + γ o for every draw: the SDE-based model (equations 9, 30)."""
         return jax.vmap(drift, in_axes=(0, None))(self.x, theta) + self.ou_rate * self.o
 
     def with_draws(self, dz: Array, x: Array, o: Array) -> "DerivativeSamples":

@@ -41,7 +41,7 @@ class LatentProcess(eqx.Module):
         )
 
     def fit(self, model: SDE, pool: Pool) -> LatentGPFit:
-        """φ, σ and G by maximum evidence: p(y | φ, σ, G) with z and o integrated out."""
+        """φ, σ and G by maximum evidence: p(y | φ, σ, G) with z and o integrated out (paper, eqs. 22, 23)."""
         data = observations(pool)
         found = gp.fit_evidence(
             self.evidence(model, pool), data, noise_levels(data), self.evidence_starts, self.iterations

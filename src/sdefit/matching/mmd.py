@@ -1,4 +1,4 @@
-"""The maximum mean discrepancy between two sets of samples, with a rational-quadratic kernel."""
+"""MMD²_u of Algorithm 3: the maximum mean discrepancy between two sets of samples, rational-quadratic kernel."""
 
 import jax.numpy as jnp
 import numpy as np

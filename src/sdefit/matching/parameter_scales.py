@@ -20,8 +20,8 @@ from sdefit.optimise import minimise
 def natural_scales(slopes: Callable[[Theta], Float[Array, "rows params"]], size: Scalar, unit: Theta) -> Theta:
     """For each parameter the value at which its term in the drift is as large as the derivative itself.
 
-    Where f is linear in θ, s_j · rms(∂f/∂θ_j) = `size`. In general s is where the terms s_j ∂f/∂θ_j can best be
-    told apart while none is much larger than that: with M the matrix of their mean products in units of `size`,
+    Where f is linear in θ, s_j · rms(∂f/∂θ_j) = `size`. In general s is where the terms s_j ∂f/∂θ_j are most
+    distinct while none is much larger than that: with M the matrix of their mean products in units of `size`,
     s has the lowest P/2 log tr M − ½ log det M, and tr M = P. Such a point exists for rate·(level − x) and
     r·x·(1 − x/k) whatever the data, which setting every term to `size` does not. It turns with the units of time and
     state as θ itself does, so what is built on it depends on no unit. The search for it begins at `unit`.

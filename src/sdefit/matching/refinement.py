@@ -1,4 +1,4 @@
-"""The refinement with which MaRS and AReS end: the weak form solved again and again, until θ rests.
+"""The refinement with which MaRS and AReS end: the weak form solved repeatedly, until θ converges.
 
 1. `fixed_point`: along the path found so far, G and σ by marginal likelihood, then θ by least squares with its
    correction, then the path of that θ; again until a pass moves θ by next to nothing.

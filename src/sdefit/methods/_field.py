@@ -1,7 +1,7 @@
 """A non-parametric drift learned through simulated paths: likelihood, search, and the scale of the field.
 
-Windows of one gap each start from the belief about x given all rows so far, as a cloud of paths whose noise never
-changes. The cloud's mean and covariance at the next row give that row's density and the next belief: stable for a
+Windows of one gap each start from the belief about x given all rows so far, as an ensemble of paths whose noise never
+changes. The ensemble's mean and covariance at the next row give that row's density and the next belief: stable for a
 series of any length, where the average of densities over whole paths would underflow.
 """
 
@@ -75,7 +75,7 @@ class Problem(eqx.Module):
         return variance_params[: self.points.size].reshape(self.points.shape[::-1]).T, point.Q, point.variance
 
     def filter(self, field: Field, v: Array, Q: Array, variance: Array) -> FilterPass:
-        """The belief about x after each row of every series, by clouds of paths."""
+        """The belief about x after each row of every series, by ensembles of paths."""
         weights, G = field.weights(v), small_cholesky(Q)
 
         def one(times, values, observed):

@@ -1,4 +1,4 @@
-"""AReS: θ by a game in which a Wasserstein critic learns to tell two distributions of ż apart."""
+"""AReS: θ that minimises the Wasserstein distance between two distributions of ż (Algorithm 2 of the paper)."""
 
 import dataclasses
 import math
@@ -32,18 +32,19 @@ from sdefit.result import Estimate
 class AReS(Method):
     """Adversarial regression for SDEs.
 
-    1. The latent Gaussian process: φ, σ and G by maximum evidence.
-    2. The game: a critic learns to tell ż drawn from the data from ż drawn through the drift, and θ moves so that it
-       cannot. It begins where the means of both agree and ends when θ no longer moves. A critic that dies or
-       explodes is replaced by a new one; if that does not help, the status says so.
-    3. The refinement: the drift enters as the mean of the process, in integrated form; G, σ and θ are found again.
+    1. The latent Gaussian process: φ, σ and G by maximum evidence (equations 22, 23 of the paper).
+    2. Training (Algorithm 2): a critic learns to distinguish samples of ż from the data-based and the SDE-based model
+       (Algorithm 1), and θ moves to make them alike. It begins where the means of both agree and ends when θ no
+       longer moves. A critic that fails is replaced by a new one; if that does not help, the status says so.
+    3. The refinement, which the paper does not have: the drift enters the process through the weak form, and G, σ and θ
+       are estimated again.
 
     `AReS.paper()` is the published recipe: clipped weights, new samples at every step, a random start, no
     refinement.
 
     **Arguments**
     - `kernel`: covariance of the smooth part z: matern52, matern32 (both O(N)), rbf, rational_quadratic, sigmoid.
-    - `samples`: draws of ż, half of them mirror images of the other half; the game goes through them in batches.
+    - `samples`: draws of ż, half of them mirror images of the other half; training goes through them in batches.
     - `batch`: draws in one batch; it divides `samples`.
     - `starts`: starting points of the search for θ at which means agree, in one batch.
     - `refinements`: the least passes of the refinement; up to six times as many are made until θ has converged. 0
@@ -52,14 +53,14 @@ class AReS(Method):
     - `evidence_starts`: lengthscales from which the evidence is maximised.
     - `iterations`: the most steps of the search for the evidence's maximum.
     - `jitter`: added to the noise variance in standardised units.
-    - `steps`: the most steps of θ in the game.
+    - `steps`: the most steps of θ in training.
     - `critic_steps`: steps of the critic before each of θ.
     - `learning_rate`: of Adam, for θ in coordinates without units.
     - `critic_rate`: of Adam, for the critic.
     - `penalty`: weight of the critic's gradient penalty; not used where weights are clipped.
     - `clip`: None, or the size at which the critic's weights are clipped.
-    - `tolerance`: the game ends when θ moves by less than this between windows, or goes to and fro without a trend by
-      not many times that; 0 plays all steps.
+    - `tolerance`: training ends when θ moves by less than this between windows, or oscillates without a trend by not
+      many times that; with 0 it makes all steps.
     - `restarts`: how often a critic that failed is replaced.
     - `resample`: draw both kinds of samples anew at every step, from a start of size |N(0, 1)| (Algorithm 2).
     """
@@ -171,7 +172,7 @@ class AReS(Method):
     def _train(
         self, samplers: critic.Samplers, samples: DerivativeSamples, guess: InitialGuess, key: Key
     ) -> critic.TrainingResult:
-        """The game about θ in whitened coordinates; where it begins near the answer, the critic first learns alone."""
+        """Training, with θ in whitened coordinates; where it begins near the answer, the critic first learns alone."""
         config = critic.WGANConfig(
             self.penalty, self.clip, self.critic_rate, self.learning_rate, self.critic_steps, self.steps,
             0 if self.resample else critic.WINDOW, self.tolerance, self.restarts,

@@ -1,4 +1,4 @@
-"""`Auto`, the default: a start from matching, a finish on the filter's likelihood, and a look at both."""
+"""`Auto`, the default: penalised maximum likelihood by a Gaussian filter, started by gradient matching and reviewed."""
 
 import functools
 import math
@@ -25,22 +25,22 @@ from sdefit.result import Code, Estimate
 
 _AGREE = 0.1  # log-likelihood within which two searches found the same
 _COARSE = 0.5  # change of the log-likelihood by halving the filter's steps that makes it untrustworthy
-_HEAVY = 3.0  # excess kurtosis of the prediction errors that no Gaussian belief would leave
+_HEAVY = 3.0  # excess kurtosis of the prediction errors that a Gaussian state distribution does not produce
 _SIGMAS = 6.0  # and by how many standard errors it must differ from 0
 
 
 class Auto(LikelihoodMethod):
-    """Matching where the likelihood is hard to climb, the likelihood where matching is not efficient.
+    """Penalised maximum likelihood by a Gaussian filter, started by gradient matching.
 
-    1. Start: θ that matches the increments of the data with the integral of the drift, over three different spans;
-       the user's start values are one start more. Matching does not mind where it begins.
-    2. Finish: maximum likelihood by the Gaussian filter (`ESGF`) from all of them in one batch, with weak priors on G
-       and σ: a singular G, which short series often prefer, would cost θ its accuracy. A weak prior on θ keeps what
-       the data do not tell within reach.
-    3. Review: did the finish converge, are the filter's steps short enough, are its prediction errors those of a
-       Gaussian belief? If not, the answer is that of gradient matching (`MaRS`), which takes nothing of that for
-       granted. Where the drift is linear a Gaussian belief is exact: errors with heavy tails then speak of the data,
-       and the finish stands. `Fit.notes` says in one sentence what was done and why.
+    1. Start: θ at which the integral of the drift matches the increments of the data, over three different spans; the
+       user's start values are one start more. Matching depends little on where it begins.
+    2. Search: maximum likelihood by the Gaussian filter (`ESGF`) from all starts in one batch, with weak priors on G
+       and σ, since the likelihood of a short series often has its maximum at a singular G, where θ is less accurate;
+       and on θ, since along a direction that the data do not determine the search would diverge.
+    3. Review: did the search converge, are the filter's steps short enough, do its prediction errors look Gaussian? If
+       not, the answer is that of gradient matching (`MaRS`), which assumes none of this. If the drift is linear the
+       state distribution is Gaussian: heavy tails then belong to the data, and the answer of step 2 stands.
+       `Fit.notes` says in one sentence what was done and why.
 
     **Arguments**
     - `noise`: observation noise of "each" state its own, the "same" for all in the user's units, or "none".
@@ -51,11 +51,11 @@ class Auto(LikelihoodMethod):
     starts: int = 4
 
     name: ClassVar[str] = "auto"
-    title: ClassVar[str] = "Matching start, likelihood finish"
+    title: ClassVar[str] = "Penalised maximum likelihood (Gaussian filter), started by gradient matching"
     objective_name: ClassVar[str] = "log_likelihood"
     State: ClassVar = FilterState
     knows_covariance: ClassVar[bool] = True
-    reference: ClassVar[str] = f"Start and review: {MaRS.reference} Finish: {ESGF.reference}"
+    reference: ClassVar[str] = f"Likelihood: {ESGF.reference} Gradient matching: {MaRS.reference}"
 
     def __post_init__(self) -> None:
         check_choice(self, noise=NOISE)
@@ -89,16 +89,18 @@ class Auto(LikelihoodMethod):
     def review(
         self, model: SDE, estimate: Estimate, residuals: np.ndarray, times: np.ndarray, path: np.ndarray
     ) -> Review:
-        """Whether the finish can be trusted, in a sentence; MaRS in its place if not."""
+        """Whether the maximum of the likelihood is reliable, in a sentence; MaRS in its place if not."""
         doubt, tails = _doubt(estimate), _tails(residuals)
         if tails and not doubt and _straight(model, estimate, times, path):
-            return Review(f"By matching, then maximum likelihood: {_agreement(estimate)}; but {tails}.")
+            return Review(f"Penalised maximum likelihood: {_agreement(estimate)}; but {tails}.")
         doubt = doubt or tails
         if not doubt:
-            return Review(f"By matching, then maximum likelihood: {_agreement(estimate)}.")
+            return Review(f"Penalised maximum likelihood: {_agreement(estimate)}.")
         if not model.free:
-            return Review(f"By maximum likelihood, which may not be trusted: {doubt}.")
-        return Review(f"By matching alone (MaRS), since maximum likelihood is not to be trusted here: {doubt}.", MaRS())
+            return Review(f"Penalised maximum likelihood, which is not reliable here: {doubt}.")
+        return Review(
+            f"Gradient matching (MaRS), since penalised maximum likelihood is not reliable here: {doubt}.", MaRS()
+        )
 
     def _finish(self) -> ESGF:
         return _finish(self.noise, self.starts)
@@ -110,7 +112,7 @@ def _finish(noise: str, starts: int) -> ESGF:
 
 
 def _doubt(estimate: Estimate) -> str:
-    """Why the finish is not to be trusted; empty if it is."""
+    """Why the maximum is not reliable; empty if it is."""
     step_error = float(filter_state(estimate).step_error)
     if int(estimate.code) != Code.OK or not math.isfinite(float(estimate.criterion)):
         return "its search did not converge"
@@ -120,7 +122,7 @@ def _doubt(estimate: Estimate) -> str:
 
 
 def _tails(residuals: np.ndarray) -> str:
-    """What the prediction errors look like if no Gaussian belief would leave them; empty otherwise."""
+    """What the prediction errors look like if their tails are too heavy for a Gaussian filter; empty otherwise."""
     excess = excess_kurtosis(residuals)
     heavy = excess > max(_HEAVY, _SIGMAS * math.sqrt(24 / max(residuals.size, 1)))
     return f"the prediction errors are far from Gaussian (excess kurtosis {excess:.2g})" if heavy else ""

@@ -69,7 +69,8 @@ class ESGF(LikelihoodMethod):
       where the data do not: a maximum at zero, as when G is singular, moves just off it.
     - `weak`: in its place, the weak priors of `MaRS`: log ‖G_k‖ and log σ_k are expected about the levels at which
       each explains half of the data's roughness, give or take a factor e or e², and θ within three natural scales of
-      each parameter, unless it has a prior of the user's. One that is told in spite of that has its own size as scale.
+      each parameter, unless it has a prior of the user's. One that the data determine in spite of that has its own
+      size as scale.
 
     x(t_1) has a flat prior: the likelihood is that of all rows given the first. Without diffusion (an
     ODE) x(t_1) is estimated instead, and the first row counts. Steps between rows are such that the
@@ -243,7 +244,7 @@ class ESGF(LikelihoodMethod):
         begin: Array,
         tolerance: float = 1e-12,
     ) -> tuple[SearchResult, Theta | None]:
-        """The highest likelihood near each row of `begin`, and the scales of θ's prior: wider where θ was told."""
+        """The highest likelihood near each row of `begin`, and the scales of its prior on θ."""
 
         def climb(begin: Array, scales: Theta | None) -> SearchResult:
             prior = self.prior(parameterisation, scales)

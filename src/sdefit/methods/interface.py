@@ -48,9 +48,9 @@ class Method(eqx.Module):
     name: ClassVar[str]
     title: ClassVar[str]
     reference: ClassVar[str]
-    objective_name: ClassVar[str]  # what `Estimate.objective` is: log_likelihood, log_evidence, bound or loss
+    objective_name: ClassVar[str]  # what `Estimate.criterion` is: log_likelihood, log_evidence, bound or loss
     State: ClassVar[type[eqx.Module]]  # of `Estimate.state`: fields of arrays, or None where there is none
-    knows_covariance: ClassVar[bool] = False  # whether `covariance` tells anything
+    knows_covariance: ClassVar[bool] = False  # whether there is a `covariance`
 
     def check(self, model: SDE, pool: Pool) -> None:
         """Refuse, by name and before any compute, data or models this method cannot take."""

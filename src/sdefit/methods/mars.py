@@ -1,4 +1,4 @@
-"""MaRS: θ by making two distributions of ż agree in maximum mean discrepancy."""
+"""MaRS: θ that minimises the maximum mean discrepancy between two distributions of ż (Algorithm 3 of the paper)."""
 
 import dataclasses
 from typing import ClassVar
@@ -24,11 +24,12 @@ from sdefit.result import Estimate
 class MaRS(Method):
     """Maximum-mean-discrepancy-minimising regression for SDEs.
 
-    1. The latent Gaussian process: φ, σ and G by maximum evidence.
-    2. Samples of ż from the data and from the drift (Algorithm 1 of the paper), and a θ at which their means agree.
-    3. Matching: θ minimises MMD² between the two (Algorithm 3). The random numbers are drawn once, so that MMD² is a
-       smooth function of θ.
-    4. The refinement: the drift enters as the mean of the process, in integrated form; G, σ and θ are found again.
+    1. The latent Gaussian process: φ, σ and G by maximum evidence (equations 22, 23 of the paper).
+    2. Samples of ż from the data-based and the SDE-based model (Algorithm 1), and a θ at which their means agree.
+    3. Matching: θ minimises the unbiased MMD² between them (Algorithm 3). The random numbers are drawn once, so that
+       MMD² is a smooth function of θ.
+    4. The refinement, which the paper does not have: the drift enters the process through the weak form, and G, σ and θ
+       are estimated again.
 
     `MaRS.paper()` is the published recipe: no refinement, and new samples at every step of Adam.
 

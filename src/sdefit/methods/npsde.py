@@ -24,7 +24,7 @@ from sdefit.result import Code, Estimate
 from sdefit.ssm.filter import run_smoother
 from sdefit.ssm.kalman import Gaussian
 
-_KNOWN = 1e-10  # share of the largest information below which a direction of the field was not told
+_KNOWN = 1e-10  # share of the largest information below which the data do not determine a direction of the field
 _SAME = 1e-8  # how nearly a field must equal f(x, θ) along the path, as a share of the features' size
 
 

@@ -48,7 +48,7 @@ class VGPA(Method):
     - `substeps`: steps of the grid from each row to the next; 1 is exact where the drift is linear.
     - `starts`: searches in one batch, begun as those of `ESGF`; `iterations`: the most evaluations of each.
     - `sweeps`: the most sweeps for one evaluation of the bound.
-    - `weak`: weak priors, which count only where the data tell little: those of `Auto` on G, σ and θ.
+    - `weak`: weak priors, which matter only where the data say little: those of `Auto` on G, σ and θ.
     - `boundary`: without weak priors, the bound is raised by this times the log of every σ_k and G_kk, as in `ESGF`.
 
     x(t_1) has a flat prior: the bound is on the likelihood of all rows given the first.

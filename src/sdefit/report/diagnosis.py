@@ -97,7 +97,7 @@ def quantile_charts(numbers: Numbers) -> list[Chart]:
 
 
 def drift_numbers(record: Record) -> Numbers:
-    """The fitted drift and the one the data ask for in bins of each state; empty without a diagnosis."""
+    """The fitted drift and the one the data imply in bins of each state; empty without a diagnosis."""
     known = (record.facts.get("diagnosis") or {}).get("drift") or {}
     known = {state: one for state, one in known.items() if len(one["state"])}
     if not known:
@@ -109,14 +109,14 @@ def drift_numbers(record: Record) -> Numbers:
 
 
 def drift_charts(numbers: Numbers) -> list[Chart]:
-    """For each state the mean drift in bins of that state: fitted, and as the data ask for, give or take its error."""
+    """For each state the mean drift in bins of that state: fitted, and as the data imply, with its error."""
     charts = []
     for state in dict.fromkeys(numbers["of"].tolist()) if numbers else {}:
         part = {name: column[numbers["of"] == state] for name, column in numbers.items()}
         x, found, half = part["state"], part["found"], 1.645 * part["std"]
         marks: list[Mark] = [
-            Band(x, found - half, found + half, "orange", "90 % band of what the data ask for"),
-            Line(x, found, "orange", "what the data ask for"),
+            Band(x, found - half, found + half, "orange", "90 % band of the implied drift"),
+            Line(x, found, "orange", "drift implied by the data"),
             Line(x, part["fitted"], "blue", "fitted drift", dash="6 3"),
         ]
         charts.append(Chart(f"drift of {state}", marks, f"mean drift of {state} in bins of {state}", across=state))

@@ -133,7 +133,7 @@ FIGURES = {
     ),
     "field": Drawing(
         "The drift, learned without a formula and from the model",
-        "The learned drift assumes no formula. Where the model's lies outside the band for long, the data ask for "
+        "The learned drift assumes no formula. Where the model's lies outside the band for long, the data imply "
         "another one.",
         numbers.field_numbers,
         figures.field_charts,

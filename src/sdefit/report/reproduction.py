@@ -173,7 +173,7 @@ def _notes(run: Run) -> list[str]:
         "H = GᵀG is what the paper reports; the data identify GGᵀ. For one state they are the same.",
         "Starts of θ are log-uniform within a factor 3 of the truth for even realizations, |N(0, 1)| for odd ones.",
         "The best 65 % of Lorenz 63 are those with the smallest sum of squared relative errors of θ. The paper shows "
-        "only those, and says itself that this flatters every method; all runs are the honest table.",
+        "only those, and says itself that this flatters every method; the table of all runs is the fair comparison.",
         "The Lotka-Volterra of the paper's text is on [0, 20] from (3, 5) without noise, where about half of all paths "
         "blow up; that of its code is the set-up lv. Other set-ups: dw_code, lv_noiseless, lv_text.",
         "pd.concat(map(pd.read_csv, sorted(Path('rows').glob('*.csv')))) reads every row of this folder into pandas.",

@@ -133,7 +133,7 @@ def _against_mle(ratio: float, count: int) -> str:
     if not math.isfinite(ratio):
         return ""
     if count < FEW:
-        return "too few fits to tell"
+        return "too few fits"
     if ratio > margin(count):
         return f"{ratio:.2g} × MLE"
     return NEAR[0] if ratio > 1 / margin(count) else NEAR[1]

@@ -101,7 +101,7 @@ def forecast(
     states, observations = (np.asarray(one)[:, 1:] for one in found)
     finite_paths = np.isfinite(states).all(axis=(1, 2))
     if finite_paths.sum() < 2:
-        raise InputError("a forecast must stay finite, but the fitted model blows up; forecast less far ahead")
+        raise InputError("a forecast must stay finite, but paths of the fitted model diverge; forecast less far ahead")
     notes = _notes(model, last)
     return Forecast(
         times, model.states, states[finite_paths], observations[finite_paths], level, int((~finite_paths).sum()), notes
@@ -112,7 +112,7 @@ def _notes(model: SDE, last: float) -> tuple[str, ...]:
     if not model.inputs:
         return ()
     names = ", ".join(model.inputs)
-    return (f"No value of {names} is known after time {last:g}: the last one is held. Rows of inputs alone tell more.",)
+    return (f"No value of {names} is known after time {last:g}: the last one is held. Add rows that give inputs only.",)
 
 
 def _ahead(pool: Pool, series: int, times: np.ndarray) -> Pool:

@@ -61,7 +61,7 @@ class Verdict:
 
 
 def judge(quantities: Quantities, evidence: Evidence) -> Verdict:
-    """Which quantities the data tell, and in sentences which they do not."""
+    """Which quantities the data identify, and in sentences which they do not."""
     grades = _grades(quantities, evidence)
     words = tuple("unknown" if np.isnan(g) else WORDS[int(g)] for g in grades)
     named = dict(zip(quantities.names, words, strict=True))
@@ -175,7 +175,7 @@ def _parameter_sentences(model: SDE, words: dict[str, str], evidence: Evidence) 
     pairs = [(a, b) for a in range(len(part)) for b in range(a) if alike[a, b] > _TOGETHER]
     names = model.free
     return sentences + [
-        f"The data tell a combination of `{names[b]}` and `{names[a]}` better than each." for a, b in pairs
+        f"The data determine a combination of `{names[b]}` and `{names[a]}` better than either alone." for a, b in pairs
     ]
 
 
