@@ -21,9 +21,8 @@ import numpy as np
 import sdefit as sf
 from sdefit import methods
 from sdefit.data import stack, standardise
-from sdefit.methods import execution
 from sdefit.uncertainty import degrees_of_freedom, errors, verdict
-from sdefit.uncertainty.bootstrap import Values, finite, replicas, source_of
+from sdefit.uncertainty.bootstrap import Values, finite, generating_of, replicas
 from sdefit.uncertainty.ends import from_draws, from_errors
 from sdefit.uncertainty.intervals import BATCH
 from sdefit.uncertainty.quantities import Quantities
@@ -121,7 +120,7 @@ def _informations(model, method, pools, estimates):
 def measured(setup, method, asked, covariance, pool, estimate, made) -> list[dict]:
     """Each quantity of one fit: its truth, its interval and its verdict."""
     quantities = Quantities(setup.model)
-    here = jax.tree.map(lambda a: a[0], source_of(*jax.tree.map(lambda a: np.asarray(a)[None], (pool, estimate))))
+    here = jax.tree.map(lambda a: a[0], generating_of(*jax.tree.map(lambda a: np.asarray(a)[None], (pool, estimate))))
     truth = Values(np.array(list(setup.params.values())), setup.G, np.full(len(setup.model.states), setup.noise))
     values, true = quantities.values(here), quantities.values(truth)
     std = np.full(len(values), np.nan) if covariance is None else errors.standard_errors(quantities, covariance, here)
