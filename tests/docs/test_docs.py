@@ -76,3 +76,14 @@ def test_readme_has_examples_that_run() -> None:
     text = script(ROOT / "README.md")
     assert "exec(compile(" in text
     assert "subprocess.run('sdefit fit" in text
+
+
+def test_pictures_are_small_and_readme_and_every_tutorial_show_one() -> None:
+    folder = ROOT / "docs" / "pictures"
+    script = (folder / "make.py").read_text(encoding="utf-8")
+    for picture in folder.glob("*.png"):
+        assert picture.stat().st_size < 100_000, picture
+        assert f"def {picture.stem}() -> Figure:" in script, picture
+    for page in (ROOT / "README.md", ROOT / "docs" / "tutorial.md", *TUTORIALS):
+        shown = re.findall(r"\]\(([^)]*\.png)\)", page.read_text(encoding="utf-8"))
+        assert shown and all((page.parent / path).is_file() for path in shown), page

@@ -114,7 +114,7 @@ def test_a_hostile_start_changes_nothing():
 def test_all_parameters_fixed_leaves_the_likelihood():
     model = equations("dx = rate*(level - x**3)", params={"rate": fixed(0.8), "level": fixed(1.0)})
     found = fit(model, spiky(1), key=KEY)
-    assert found.method == Auto() and "may not be trusted" in found.notes[-1]
+    assert found.method == Auto() and "not reliable here" in found.notes[-1]
 
 
 def test_bad_settings_are_refused_in_one_line():

@@ -92,7 +92,7 @@ def build(
 
 
 def settings(system: str, name: str) -> Method:
-    """A method as it runs on a system: told what the set-up tells, and as in the paper where that is asked for."""
+    """A method as it runs on a system: given what the set-up gives, and as in the paper where that is asked for."""
     base, problem = name.removesuffix(PAPER), problems.get(system)
     if base not in methods.names():
         known = ", ".join(methods.names())

@@ -1,4 +1,4 @@
-"""The problems: a set-up of the paper with what its table shows, what methods are told, and the data.
+"""The problems: a set-up of the paper with what its table shows, what methods are given, and the data.
 
 Data come from a seed, the same for every plan that names it, or from a folder of frozen files NAME.npz.
 """
@@ -65,7 +65,7 @@ def matrices(G: np.ndarray) -> dict[str, float]:
 
 _SIGMOID, _RBF = {"kernel": "sigmoid", "adam_steps": 2000}, {"kernel": "rbf", "adam_steps": 2000}
 _H = ("H11", "H12", "H22", "GGt11", "GGt12", "GGt22")
-# Of each system: title, table of the paper, entries of matrices, what is told, the paper's recipe.
+# Of each system: title, table of the paper, entries of matrices, what methods are given, the paper's recipe.
 _FACTS: dict[str, tuple[str, str, tuple[str, ...], dict[str, Any], dict[str, Any]]] = {
     "ou": ("Ornstein-Uhlenbeck", "1a", ("H11",), {"noise": "none"}, _SIGMOID),
     "dw": ("Double well", "1c", ("H11",), {}, _SIGMOID),
@@ -89,7 +89,7 @@ def get(name: str) -> Problem:
 
 
 def key_of(seed: int, *words: str) -> Any:
-    """The random key of something, told from all others of the seed by its words."""
+    """The random key of something: its words distinguish it from all others of the seed."""
     return jax.random.fold_in(jax.random.key(seed), zlib.crc32(" ".join(words).encode()))
 
 

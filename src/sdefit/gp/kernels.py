@@ -33,7 +33,7 @@ class Kernel(eqx.Module):
 
     @abc.abstractmethod
     def blocks(self, times: Times, scale: Scalar, length: Scalar, shape: Scalar) -> Blocks:
-        """The covariance and its time derivatives over all pairs of times."""
+        """The covariance and its time derivatives over all pairs of times (equations 26 to 28 of the paper)."""
 
 
 class Stationary(Kernel):

@@ -19,7 +19,7 @@ from sdefit.dynamics.equations import Equations
 from sdefit.dynamics.sde import SDE
 from sdefit.programs.plain import PACKAGE, reference, to_plain
 
-# Of these a drift may be made so that its trace describes it: each is told by its name and parameters in full. What has
+# Of these a drift may be made so that its trace describes it: its name and parameters identify each in full. What has
 # derivatives of its own, or calls Python, is not among them.
 _PRIMITIVES = frozenset(
     "abs acos acosh add and asin asinh atan atan2 atanh broadcast_in_dim cbrt ceil clamp concatenate cond"

@@ -56,7 +56,7 @@ class Sensors(NamedTuple):
 class Gains(NamedTuple):
     """How observations of one time are taken in, one after the other: all of it 0 where nothing was observed.
 
-    That is not told from `precision`: one of 0 may also be that of a variance which has grown beyond all numbers, and
+    That cannot be read off `precision`: one of 0 may also be that of a variance which has grown beyond all numbers, and
     such a likelihood must be 0.
     """
 
