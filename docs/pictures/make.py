@@ -86,13 +86,37 @@ def tutorial() -> Figure:
     return made
 
 
-def hare_lynx() -> Figure:
-    """The hares and lynxes: counts with the fitted cycle, and one against the other."""
+def hares() -> sf.Fit:
+    """The fit of the tutorial on hares and lynxes."""
     text = "dlog_hare = birth - eaten*exp(log_lynx)\ndlog_lynx = growth*exp(log_hare) - death"
     names = ("birth", "eaten", "growth", "death")
     model = sf.equations(text, params={name: sf.positive() for name in names}, diffusion="diagonal")
-    series = sf.read_csv(DATA / "hare_lynx.csv", time="year", states=["log_hare", "log_lynx"])
-    fit = sf.fit(model, series)
+    return sf.fit(model, sf.read_csv(DATA / "hare_lynx.csv", time="year", states=["log_hare", "log_lynx"]))
+
+
+def verdicts() -> Figure:
+    """What the verdicts mean: intervals of hares and lynxes in per cent of the estimate, coloured by their verdict."""
+    found = hares().intervals(level=0.9, draws=200, key=1)
+    colours = {"identified": BLUE, "weakly identified": ORANGE, "not identified": "#888888"}
+    made, (axes,) = figure(1, 7.2, 3.4)
+    axes.axvline(100, color="#cccccc", lw=1)
+    rows = [row for row in found.table() if not row["quantity"].startswith("GGt")]
+    for at, row in enumerate(rows):
+        word, ends = row["identifiability"], 100 * np.array([row["lower"], row["upper"]]) / row["estimate"]
+        first = next(i for i, other in enumerate(rows) if other["identifiability"] == word) == at
+        axes.plot(ends, [at, at], color=colours[word], lw=4, label=word if first else None)
+        axes.plot(100, at, "o", color=colours[word], ms=6)
+    axes.set_yticks(range(len(rows)), [row["quantity"] for row in rows])
+    axes.invert_yaxis()
+    axes.set(xlabel="90 % interval in % of the estimate", xlim=(0, None))
+    axes.legend(fontsize=8, frameon=False, loc="upper right")
+    return made
+
+
+def hare_lynx() -> Figure:
+    """The hares and lynxes: counts with the fitted cycle, and one against the other."""
+    fit = hares()
+    series = fit.series[0]
     years = np.linspace(1900, 1920, 241)
     states = fit.states(years)
     made, (left, right) = figure(2)
@@ -248,7 +272,7 @@ def field() -> Figure:
     return made
 
 
-PICTURES = (front, tutorial, hare_lynx, us_rate, ice_core, el_nino, latent, uncertainty, field)
+PICTURES = (front, tutorial, hare_lynx, verdicts, us_rate, ice_core, el_nino, latent, uncertainty, field)
 
 
 def main(names: list[str]) -> None:
