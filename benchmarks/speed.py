@@ -118,6 +118,7 @@ def evidence(points: int) -> Callable[[], Any]:
     import numpy as np
 
     from sdefit import gp
+    from sdefit.ssm.kalman import Observations
 
     times = np.linspace(0.0, points / 10, points)
     values = np.sin(times)[:, None] + 0.1 * np.random.default_rng(0).normal(size=(points, 1))
@@ -125,7 +126,9 @@ def evidence(points: int) -> Callable[[], Any]:
 
     def loss(length, data):
         one = jnp.ones(1)
-        return solver.log_evidence(gp.Hyper(one, length, one, 0.1 * one, 0.2 * jnp.ones((1, 1)), jnp.ones(())), data)
+        return solver.log_evidence(
+            gp.LatentParams(one, length, one, 0.1 * one, 0.2 * jnp.ones((1, 1)), jnp.ones(())), data
+        )
 
     @jax.jit
     def program(length, data):
