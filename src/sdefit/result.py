@@ -15,6 +15,9 @@ class Status:
 
     `severity` is "ok", "warning" or "failure". `ok` is False for a failure alone: the numbers should not be trusted as
     they stand. After a warning they are the optimum that was asked for, and the message says what to mind.
+
+    >>> print(fit.status)
+    ok: The fit converged, and no check objects.
     """
 
     name: str

@@ -54,6 +54,9 @@ def read_csv(
     - `inputs`: columns of known inputs, with a number in every row.
 
     **Raises** `DataError`, one line that names the file, the line and the column.
+
+    >>> sf.read_csv("obs.csv", time="t", states=["x"])
+    Series(x; 51 times from 0 to 10; no value missing)
     """
     return to_series(_read_table(path), time, states, group, time_unit, inputs)
 
@@ -65,6 +68,10 @@ def write_csv(
 
     Values that were not observed become empty cells. Times are written as the numbers they are. A name that a
     spreadsheet would take for a formula stands behind a quote, which `read_csv` takes away.
+
+    >>> sf.write_csv(series, "obs.csv")
+    >>> np.array_equal(sf.read_csv("obs.csv").values, series.values)
+    True
     """
     many = [series] if isinstance(series, Series) else list(series)
     if not many or any((s.states, tuple(s.inputs)) != (many[0].states, tuple(many[0].inputs)) for s in many):

@@ -40,6 +40,10 @@ def from_frame(
     named by their position, counted from 0.
 
     **Raises** `DataError`, one line that names the row and the column.
+
+    >>> import pandas as pd
+    >>> sf.from_frame(pd.DataFrame({"t": [0, 1, 2, 3], "x": [1.0, None, 1.2, 1.1]}))
+    Series(x; 4 times from 0 to 3; 1 of 4 values missing)
     """
     return to_series(_read_frame(frame), time, states, group, time_unit, inputs)
 

@@ -32,6 +32,9 @@ class Series:
     Rows may come in any order; they are sorted and a note says so.
 
     **Raises** `DataError`, one line that names the row and the column.
+
+    >>> sf.Series([0, 0.5, 1.5], [[1, 9], [1.2, np.nan], [1.1, 8]], ["prey", "predator"])
+    Series(prey, predator; 3 times from 0 to 1.5; 1 of 6 values missing)
     """
 
     times: np.ndarray

@@ -56,6 +56,10 @@ class Diagnosis:
     - `quantiles`: for each state the normal quantiles and the sorted residuals (a QQ plot).
     - `autocorrelation`: for each state its first lags. `drift`: for each state the fitted drift and the one that
       the data imply, in bins of that state, with its standard error.
+
+    >>> found = fit.diagnose()
+    >>> found.ok, found.hints
+    (True, ())
     """
 
     checks: tuple[Check, ...]

@@ -38,6 +38,14 @@ def equations(
     - `hold`: what an input is between two rows: "linear" or "previous", as for `sf.SDE`.
 
     **Raises** `EquationError` with the line and a caret below the place.
+
+    >>> print(sf.equations("dx = rate*(level - x)", params={"rate": sf.positive()}))
+    model: dx = f(t, x, θ) dt + G dw  (Itô, constant G)
+      dx/dt = rate*(level - x)
+      states      x
+      parameters  rate   positive
+                  level  real
+      diffusion   full: G is lower triangular, every entry estimated
     """
     if not isinstance(text, str):
         raise ModelError(f"equations must be text, one equation per line, not {type(text).__name__}")

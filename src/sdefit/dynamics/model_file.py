@@ -72,7 +72,12 @@ def from_dict(stored: Mapping[str, Any]) -> SDE:
 
 
 def read_model(path: str | os.PathLike[str]) -> SDE:
-    """The model of a TOML file with `equations` and, if wanted, name, diffusion, inputs, hold and [parameters]."""
+    """The model of a TOML file with `equations` and, if wanted, name, diffusion, inputs, hold and [parameters].
+
+    >>> sf.write_model(model, "model.toml")
+    >>> sf.read_model("model.toml") == model
+    True
+    """
     path = pathlib.Path(path)
     try:
         return _from_table(_toml(path))
@@ -83,7 +88,12 @@ def read_model(path: str | os.PathLike[str]) -> SDE:
 
 
 def write_model(model: SDE, path: str | os.PathLike[str]) -> None:
-    """Writes a model of equations as a TOML file that `read_model` reads back."""
+    """Writes a model of equations as a TOML file that `read_model` reads back.
+
+    >>> sf.write_model(model, "model.toml")
+    >>> sf.read_model("model.toml") == model
+    True
+    """
     text = model_text(model)
     try:
         write(pathlib.Path(path), text.encode())

@@ -26,6 +26,9 @@ class Parameter:
 
     A prior is a numpyro distribution, or anything with `log_prob`. Its support narrows the range; its mean is where a
     search starts unless `start` says otherwise. Methods with a likelihood weigh it in, matching methods do not.
+
+    >>> print(sf.Parameter(lower=0, upper=2, start=1))
+    in (0, 2), start 1
     """
 
     lower: float = -math.inf
@@ -106,22 +109,39 @@ def _number(word: str, given: Any) -> float:
 
 
 def real(start: float | None = None, prior: Any = None) -> Parameter:
-    """A parameter that may be any real number; `prior` may be a numpyro distribution."""
+    """A parameter that may be any real number; `prior` may be a numpyro distribution.
+
+    >>> print(sf.real(start=-1))
+    real, start -1
+    """
     return Parameter(start=start, prior=prior)
 
 
 def positive(start: float | None = None, prior: Any = None) -> Parameter:
-    """A parameter that is greater than zero; `prior` may be a numpyro distribution."""
+    """A parameter that is greater than zero; `prior` may be a numpyro distribution.
+
+    >>> from numpyro.distributions import LogNormal
+    >>> sf.positive(prior=LogNormal(0, 1)).start  # the mean of the prior
+    1.6487...
+    """
     return Parameter(lower=0.0, start=start, prior=prior)
 
 
 def interval(lower: float, upper: float, start: float | None = None, prior: Any = None) -> Parameter:
-    """A parameter between two bounds; `prior` may be a numpyro distribution."""
+    """A parameter between two bounds; `prior` may be a numpyro distribution.
+
+    >>> print(sf.interval(0, 1))
+    in (0, 1)
+    """
     return Parameter(lower=lower, upper=upper, start=start, prior=prior)
 
 
 def fixed(value: float) -> Parameter:
-    """A parameter held at a known value; it is not estimated."""
+    """A parameter held at a known value; it is not estimated.
+
+    >>> sf.equations("dx = rate*(level - x)", params={"level": sf.fixed(2)}).free
+    ('rate',)
+    """
     return Parameter(value=_number("fixed value", value))
 
 

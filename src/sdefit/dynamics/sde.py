@@ -33,6 +33,10 @@ class SDE:
       "previous", as at the row before.
 
     A model is a value: two models made of equal parts are equal, and share compiled programs.
+
+    >>> model = sf.SDE(lambda t, x, p: -p["rate"] * x, ["x"], {"rate": sf.positive()})
+    >>> model.free
+    ('rate',)
     """
 
     drift: Drift

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sdefit._jax import settings
-from sdefit._types import Seed
 from sdefit.data import Series
 from sdefit.data.inputs import TimeWithInputs
 from sdefit.dynamics.arguments import (
@@ -33,16 +32,16 @@ DEFAULT_STEPS = 20_000
 @overload
 def simulate(
     model: SDE, params: Mapping[str, float], x0: ArrayLike, times: ArrayLike, *, noise: ArrayLike = ...,
-    G: ArrayLike | None = ..., key: Seed = ..., step: float | None = ..., paths: None = ..., scheme: str = ...,
-    inputs: Mapping[str, ArrayLike] | None = ...,
+    G: ArrayLike | None = ..., key: int | jax.Array = ..., step: float | None = ..., paths: None = ...,
+    scheme: str = ..., inputs: Mapping[str, ArrayLike] | None = ...,
 ) -> Series: ...  # fmt: skip
 
 
 @overload
 def simulate(
     model: SDE, params: Mapping[str, float], x0: ArrayLike, times: ArrayLike, *, noise: ArrayLike = ...,
-    G: ArrayLike | None = ..., key: Seed = ..., step: float | None = ..., paths: int, scheme: str = ...,
-    inputs: Mapping[str, ArrayLike] | None = ...,
+    G: ArrayLike | None = ..., key: int | jax.Array = ..., step: float | None = ..., paths: int,
+    scheme: str = ..., inputs: Mapping[str, ArrayLike] | None = ...,
 ) -> list[Series]: ...  # fmt: skip
 
 
@@ -54,7 +53,7 @@ def simulate(
     *,
     noise: ArrayLike = 0.0,
     G: ArrayLike | None = None,
-    key: Seed = 0,
+    key: int | jax.Array = 0,
     step: float | None = None,
     paths: int | None = None,
     scheme: str = "euler",
@@ -78,6 +77,9 @@ def simulate(
     - `inputs`: the model's known inputs by name, one number per time; in between they are as the model holds them.
 
     **Raises** `SimulationError` naming path and time if a path leaves the finite numbers.
+
+    >>> sf.simulate(model, {"rate": 1, "level": 2}, x0=0, times=[0, 0.5, 2], noise=0.1, G=0.3, key=1)
+    Series(x; 3 times from 0 to 2; no value missing; true path known)
     """
     key = as_key(key)
     if scheme not in SCHEMES:

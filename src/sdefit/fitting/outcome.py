@@ -30,7 +30,12 @@ from sdefit.uncertainty import Forecast, Intervals, Profile
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class States:
-    """The smoothed states of one series: mean, standard deviation and a band at each time, (N,) and (N, K)."""
+    """The smoothed states of one series: mean, standard deviation and a band at each time, (N,) and (N, K).
+
+    >>> between = fit.states([2.5, 2.7])
+    >>> between.mean.shape, between.lower.shape
+    ((2, 1), (2, 1))
+    """
 
     times: np.ndarray
     mean: np.ndarray
@@ -68,6 +73,13 @@ class Fit:
     - `estimate`: the method's own answer, in standardised units.
     - `notes`: what happened to the data, in sentences. `provenance`: versions, device and time.
     - `cache`: intervals, profiles and diagnosis once they have been asked for: tables, files and reports show them.
+
+    >>> fit.params
+    {'rate': 0.789..., 'level': 1.99...}
+    >>> fit.G.round(2)
+    array([[0.16]])
+    >>> fit.summary().loc["level", ["lower", "upper"]].round(1).tolist()
+    [1.8, 2.2]
     """
 
     model: SDE

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from sdefit import methods, store
-from sdefit._types import Key, Seed
+from sdefit._types import Key
 from sdefit.data import Series, from_frame, stack, standardise
 from sdefit.data.pool import check_inputs
 from sdefit.dynamics.arguments import as_key
@@ -33,7 +33,7 @@ def fit(
     series: Series | Sequence[Series] | Any,
     method: Method | str | None = None,
     *,
-    key: Seed = 0,
+    key: int | jax.Array = 0,
     start: Start | None = None,
     throw: bool = False,
     time: str | None = None,
@@ -41,10 +41,6 @@ def fit(
     time_unit: str | None = None,
 ) -> Fit:
     """The parameters, diffusion, noise and states of a model, estimated from one series or several.
-
-        model = sf.equations("dx = rate*(level - x)", params={"rate": sf.positive()})
-        fit = sf.fit(model, sf.read_csv("obs.csv"))
-        fit.summary()
 
     **Arguments**
     - `model`: the `SDE`.
@@ -57,6 +53,11 @@ def fit(
     - `time`, `group`, `time_unit`: of a frame, as in `sf.from_frame`; the series of all groups are pooled.
 
     **Raises** `DataError` or `ModelError`, before any compute, for what cannot be fitted.
+
+    >>> model = sf.equations("dx = rate*(level - x)", params={"rate": sf.positive()})
+    >>> fit = sf.fit(model, sf.read_csv("obs.csv"))
+    >>> fit
+    Fit(model by auto: rate=0.789..., level=1.99...; ok)
     """
     several = _series(model, _from_frame(model, series, time, group, time_unit))
     method, key = _method(method), as_key(key)
@@ -73,7 +74,7 @@ def fit_each(
     series: Sequence[Series] | Any,
     method: Method | str | None = None,
     *,
-    key: Seed = 0,
+    key: int | jax.Array = 0,
     start: Start | Sequence[Start | None] | None = None,
     throw: bool = False,
     batch: int = BATCH,
@@ -90,6 +91,11 @@ def fit_each(
     **Arguments** as for `fit`, and
     - `start`: start values for all, or a list of one mapping for each series.
     - `batch`: the most fits in one run of the program, of which a CPU has one on each core; fewer take less memory.
+
+    >>> truth = {"rate": 1, "level": 2}
+    >>> many = sf.simulate(model, truth, x0=0, times=times, noise=0.1, G=0.3, paths=2)
+    >>> [round(one.params["level"], 1) for one in sf.fit_each(model, many, "moments")]
+    [2.0, 2.0]
     """
     several = _series(model, _from_frame(model, series, time, group, time_unit))
     method, key = _method(method), as_key(key)
@@ -117,6 +123,10 @@ def load(path: str | os.PathLike[str], model: SDE | None = None) -> Fit:
       one. Without it everything works but what has to call the drift.
 
     **Raises** `FileError` for a file that is foreign, damaged or of a newer format.
+
+    >>> fit.save("fit.nc")
+    >>> sf.load("fit.nc").params == fit.params
+    True
     """
     if model is not None:
         _check_model(model)

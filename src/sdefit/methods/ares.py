@@ -63,6 +63,10 @@ class AReS(Method):
       many times that; with 0 it makes all steps.
     - `restarts`: how often a critic that failed is replaced.
     - `resample`: draw both kinds of samples anew at every step, from a start of size |N(0, 1)| (Algorithm 2).
+
+    >>> plain = sf.AReS.paper()
+    >>> plain.refinements, plain.resample
+    (0, True)
     """
 
     kernel: str = "matern52"

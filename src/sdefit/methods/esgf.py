@@ -76,6 +76,9 @@ class ESGF(LikelihoodMethod):
     ODE) x(t_1) is estimated instead, and the first row counts. Steps between rows are such that the
     drift's slope times a step is at most one half at the data. They are halved, at most twice, while
     that changes the log-likelihood by more than 0.05; the change that is left is the `step_error` of the state.
+
+    >>> sf.fit(model, series, sf.ESGF())
+    Fit(model by esgf: rate=0.788..., level=1.99...; ok)
     """
 
     rule: str = "cubature"

@@ -45,6 +45,9 @@ class MaRS(Method):
     - `jitter`: added to the noise variance in standardised units.
     - `adam_steps`: 0, or how many steps of Adam with new samples take the place of the quasi-Newton search.
     - `learning_rate`: of Adam, in the unconstrained coordinates of θ.
+
+    >>> sf.fit(model, series, sf.MaRS())
+    Fit(model by mars: rate=0.77..., level=1.99...; ok)
     """
 
     kernel: str = "matern52"

@@ -33,6 +33,9 @@ class Moments(Method):
     **Arguments**
     - `starts`: searches from as many places, in one batch; the first is the user's.
     - `iterations`: the steps of each search.
+
+    >>> sf.fit(model, series, sf.Moments())
+    Fit(model by moments: rate=0.952..., level=1.92...; ok)
     """
 
     starts: int = 8

@@ -59,6 +59,10 @@ class NPSDE(Method):
     - `rounds`: how often scale, G and σ are found again for each lengthscale, the search going on between.
     - `iterations`: the most steps of the search in each round.
     - `starts`: starting points of the projection.
+
+    >>> learned = sf.fit(model, series, sf.NPSDE(inducing=8))
+    >>> learned.drift([1]).mean.round(0)  # where the model's own, 1.0*(2.0 - 1), is 1
+    array([[1.]])
     """
 
     inducing: int = 16

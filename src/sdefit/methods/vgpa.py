@@ -52,6 +52,9 @@ class VGPA(Method):
     - `boundary`: without weak priors, the bound is raised by this times the log of every σ_k and G_kk, as in `ESGF`.
 
     x(t_1) has a flat prior: the bound is on the likelihood of all rows given the first.
+
+    >>> sf.VGPA(known_diffusion=0.3, substeps=1)
+    VGPA(known_diffusion=0.3, substeps=1)
     """
 
     known_diffusion: Any = None

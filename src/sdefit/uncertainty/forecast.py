@@ -30,6 +30,10 @@ class Forecast:
     - `states`, `observations` (draws, T, K): the paths themselves, and with observation noise.
     - `failed`: how many paths left the finite numbers; they are not among the draws.
     - `notes`: sentences on what was assumed.
+
+    >>> ahead = fit.forecast([11, 12], draws=100)
+    >>> ahead.mean.shape, ahead.observations.shape
+    ((2, 1), (100, 2, 1))
     """
 
     times: np.ndarray

@@ -38,6 +38,11 @@ class Intervals:
     - `identifiability`: whether the data identify each quantity, and `sentences`, the same for people.
     - `failed`: how many refits ended in no number and were left out.
     - `seconds`, `compile_seconds`: the bootstrap's cost; `std_seconds`: that of the standard errors, all included.
+
+    >>> found = fit.intervals(draws=0)
+    >>> lower, upper = found["level"]
+    >>> round(lower, 1), round(upper, 1)
+    (1.8, 2.2)
     """
 
     names: tuple[str, ...]

@@ -31,6 +31,10 @@ class Profile:
 
     `lower` and `upper` are where it has fallen by half the chi-squared quantile of `level`; infinite where it does
     not within the values tried, which is to say that the data do not bound the parameter on that side.
+
+    >>> found = fit.profile("rate", points=5)
+    >>> round(found.lower, 1), round(found.upper, 1)
+    (0.6, 1.1)
     """
 
     name: str

@@ -2,6 +2,9 @@
 
 `systems.lotka_volterra()` is a model. `systems.get("lv")` is a set-up: the model with its true parameters,
 start, times and noise, ready to simulate.
+
+>>> sf.systems.get("lv").simulate(key=1)
+Series(prey, predator; 51 times from 0 to 2; no value missing; true path known)
 """
 
 from sdefit.dynamics.systems.double_well import DW, DW_CODE

@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import overload
 
+import jax
 import numpy as np
 
-from sdefit._types import Seed
 from sdefit.data import Series
 from sdefit.dynamics.sde import SDE
 from sdefit.dynamics.simulate import simulate
@@ -36,14 +36,16 @@ class SetUp:
 
     @overload
     def simulate(
-        self, *, key: Seed = ..., paths: None = ..., step: float | None = ..., scheme: str = ...
+        self, *, key: int | jax.Array = ..., paths: None = ..., step: float | None = ..., scheme: str = ...
     ) -> Series: ...
 
     @overload
-    def simulate(self, *, key: Seed = ..., paths: int, step: float | None = ..., scheme: str = ...) -> list[Series]: ...
+    def simulate(
+        self, *, key: int | jax.Array = ..., paths: int, step: float | None = ..., scheme: str = ...
+    ) -> list[Series]: ...
 
     def simulate(
-        self, *, key: Seed = 0, paths: int | None = None, step: float | None = None, scheme: str = "euler"
+        self, *, key: int | jax.Array = 0, paths: int | None = None, step: float | None = None, scheme: str = "euler"
     ) -> Series | list[Series]:
         """Observations of one path, or of `paths` independent ones, as `sdefit.dynamics.simulate` gives them."""
         return simulate(
