@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from contract import ou_series, relaxing
+from sdefit.display.charts import COLOURS, Band, Chart, Dots, Line, thin
 from sdefit.dynamics.equations import equations
 from sdefit.dynamics.printing import mathml
 from sdefit.errors import FileError, InputError
 from sdefit.fitting import fit
 from sdefit.methods.moments import Moments
 from sdefit.report import plot_fit, write_fit
-from sdefit.report.charts import COLOURS, Band, Chart, Dots, Line, thin
 from sdefit.report.fit import FIGURES, fit_page
 from sdefit.report.numbers import derivative_numbers, diffusion_numbers, path_numbers, phase_numbers, trace_numbers
 from sdefit.report.page import cell, number

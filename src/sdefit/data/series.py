@@ -8,6 +8,8 @@ import numpy as np
 
 from sdefit.data.checks import Source, as_numbers, check_finite, find_twins, row_order, show
 from sdefit.data.clock import as_clock, as_dates
+from sdefit.display.charts import observation_charts
+from sdefit.display.notebook import as_html
 from sdefit.errors import DataError
 
 SORTED = "The rows were not in the order of time and have been sorted."
@@ -100,6 +102,21 @@ class Series:
             raise DataError("times must be numbers here, not dates: this series knows no date its clock starts from")
         return as_clock(times, self.time_unit, self.origin, Source()).times
 
+    def frame(self) -> Any:
+        """A pandas data frame: the column `time`, one for each state and one for each input."""
+        import pandas as pd  # here, not above: half a second that most uses do not need
+
+        columns = np.column_stack([self.times, self.values, *self.inputs.values()])
+        return pd.DataFrame(columns, columns=["time", *self.states, *self.inputs])
+
+    def plot(self, ax: Any = None) -> Any:
+        """The observations of each state over time: a matplotlib figure, or on the axes `ax`, one for each state."""
+        from sdefit.display.plot import on_axes  # here, not above: matplotlib takes half a second
+
+        since = f" since {self.origin}" if self.origin else ""
+        across = f"time ({self.time_unit}{since})" if self.time_unit else "time"
+        return on_axes(observation_charts(self.times, self.states, self.values, self.path, across), ax)
+
     def __len__(self) -> int:
         return len(self.times)
 
@@ -115,6 +132,10 @@ class Series:
     def __str__(self) -> str:
         head = "Series" if self.name is None else f"Series {self.name!r}"
         return "\n  ".join([f"{head} of {', '.join(self.states)}", *self._facts(), *self.notes])
+
+    def _repr_html_(self) -> str:
+        head = "Series" if self.name is None else f"Series {self.name!r}"
+        return as_html(f"{head} of {', '.join(self.states)}", notes=[*self._facts(), *self.notes])
 
     def _facts(self) -> list[str]:
         unit = f" {self.time_unit}" if self.time_unit else ""

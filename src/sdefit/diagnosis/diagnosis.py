@@ -10,6 +10,7 @@ import numpy as np
 from sdefit.data import Pool
 from sdefit.diagnosis import checks
 from sdefit.diagnosis.residuals import residuals
+from sdefit.display.notebook import as_html
 from sdefit.dynamics.sde import SDE
 from sdefit.inference.residuals import Residuals
 from sdefit.methods.interface import Method
@@ -85,6 +86,20 @@ class Diagnosis:
         import pandas as pd  # here, not above: half a second that most uses do not need
 
         return pd.DataFrame(self.table())
+
+    def plot(self, ax: Any = None) -> Any:
+        """Residuals against normal quantiles: a matplotlib figure, or on the axes `ax`, one for each state.
+
+        `fit.plot("residuals")` has them over time, `fit.plot("drift")` the drift that they ask for.
+        """
+        from sdefit.display.plot import on_axes  # here, not above: matplotlib takes half a second
+        from sdefit.report.diagnosis import quantile_charts, quantile_columns
+
+        return on_axes(quantile_charts(quantile_columns(self.quantiles)), ax)
+
+    def _repr_html_(self) -> str:
+        rows = [{**row, "ok": "yes" if row["ok"] else "no"} for row in self.table()]
+        return as_html("One-step residuals", [{k: v for k, v in r.items() if k != "hint"} for r in rows], self.hints)
 
     def __str__(self) -> str:
         rows = [

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from sdefit._types import Array, Float, Scalar, Theta
 from sdefit.data.inputs import Hold, TimeWithInputs
+from sdefit.display.notebook import as_html
 from sdefit.dynamics import printing
 from sdefit.dynamics.parameters import Bounds, Parameter, as_parameters
 from sdefit.errors import ModelError
@@ -86,6 +87,14 @@ class SDE:
             f"SDE({self.name!r}, drift={printing.reference(self.drift)}, states={list(self.states)}, "
             f"params={list(self.params)}, diffusion={self.diffusion!r})"
         )
+
+    def _repr_html_(self) -> str:
+        rows = [{"parameter": name, "range": one} for name, one in self.parameters]
+        head = f"{self.name}: states {', '.join(self.states)}; diffusion {self.diffusion}"
+        try:
+            return as_html(head, rows, equations=printing.mathml(self))
+        except ValueError:  # a formula that nests too deep
+            return as_html(head, rows, str(self).split("\n"))
 
     def latex(self) -> str:
         """The equations as LaTeX, for math mode."""

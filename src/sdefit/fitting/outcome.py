@@ -8,7 +8,6 @@ import importlib.metadata
 import os
 import platform
 from collections.abc import Mapping
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import jax
@@ -18,33 +17,17 @@ from sdefit import diagnosis, store, uncertainty
 from sdefit._types import Key, Seed
 from sdefit.data import Pool, Series, stack, standardise, with_times
 from sdefit.data.checks import as_numbers
+from sdefit.display.notebook import as_html
 from sdefit.dynamics.arguments import as_key
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import DataError, InputError
 from sdefit.fitting.packing import matrix_entries, pack, point_estimate, posterior_draws, to_arviz
+from sdefit.fitting.states import States, band
+from sdefit.inference.likelihood import filter_state
 from sdefit.methods import execution
 from sdefit.methods.interface import Method
 from sdefit.result import Estimate, Status
 from sdefit.uncertainty import Forecast, Intervals, Profile
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class States:
-    """The smoothed states of one series: mean, standard deviation and a band at each time, (N,) and (N, K).
-
-    >>> between = fit.states([2.5, 2.7])
-    >>> between.mean.shape, between.lower.shape
-    ((2, 1), (2, 1))
-    """
-
-    times: np.ndarray
-    mean: np.ndarray
-    std: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
-    names: tuple[str, ...]
-    level: float
-
 
 # Of draws from the posterior where nobody gave a key: the same fit has the same intervals.
 _POSTERIOR_KEY = np.array([0, 0], np.uint32)
@@ -131,6 +114,29 @@ class Fit:
         """The minimum of the sum of squared residuals (Moments)."""
         return self._objective("loss")
 
+    @property
+    def aic(self) -> float:
+        """Akaike's information criterion 2k − 2 log L of a method with a likelihood (ESGF, Auto); lower is better.
+
+        k counts all that is estimated: free parameters, entries of G, noises, and of an ODE each series' x(t_1). L is
+        the likelihood of the data in standardised units, without priors: differences between models of the same data
+        tell, not the number itself. `sf.ESGF()` maximises it but for its `boundary`. The default's estimate has weak
+        priors, so that its L may lie below the maximum: compare models by the same method.
+        """
+        return 2 * self._coordinates - 2 * self.log_likelihood
+
+    @property
+    def bic(self) -> float:
+        """The Bayesian information criterion k log n − 2 log L of n observed values; k, L and limits as for `aic`."""
+        observed = sum(int(one.observed.sum()) for one in self.series)
+        return self._coordinates * float(np.log(observed)) - 2 * self.log_likelihood
+
+    @property
+    def _coordinates(self) -> int:
+        """How many numbers a method with a likelihood estimates."""
+        self._objective("log_likelihood")  # says so where there is none
+        return filter_state(self.estimate).coordinates.size
+
     def _objective(self, name: str) -> float:
         known = self.method.objective_name
         if name != known:
@@ -149,11 +155,11 @@ class Fit:
             raise DataError(f"series must be a number from 0 to {len(self.series) - 1}, not {series!r}")
         one = self.series[series]
         if times is None:
-            return _band(one.times, self.mean[series], self.std[series], one.states, level)
+            return band(one.times, self.mean[series], self.std[series], one.states, level)
         asked = np.atleast_1d(one.clock(times))
         pool, places = _pool_with(self.series, self.model.inputs, series, asked)
         mean, std = execution.smooth(self.model, self.method, pool, self.estimate).value
-        return _band(asked, mean[series][places], std[series][places], one.states, level)
+        return band(asked, mean[series][places], std[series][places], one.states, level)
 
     def drift(self, x: Any) -> LearnedDrift:
         """The learned drift at states x: its mean and standard deviation, (n, K), in units of state per time.
@@ -334,6 +340,12 @@ class Fit:
             f"Estimated: {', '.join(self.model.free) or 'no parameter'}. Fixed: {', '.join(held) or 'none'}.",
         ]
 
+    def _repr_html_(self) -> str:
+        rows = [{key: row[key] for key in ("quantity", "estimate", "unit", "kind")} for row in self._estimates()]
+        return as_html(
+            f"{self.model.name} by {self.method.title}", rows, [str(one) for one in self.checks or [self.status]]
+        )
+
     def __repr__(self) -> str:
         params = ", ".join(f"{name}={value:.4g}" for name, value in self.params.items())
         return f"Fit({self.model.name} by {self.method.name}: {params}; {self.status.name})"
@@ -378,13 +390,6 @@ def _row(quantity: str, value: float, kind: str, unit: str) -> dict[str, Any]:
         "kind": kind,
         "identifiability": "",
     }
-
-
-def _band(times: np.ndarray, mean: np.ndarray, std: np.ndarray, names: tuple[str, ...], level: float) -> States:
-    if not 0 < level < 1:
-        raise InputError(f"level must lie between 0 and 1, not {level!r}")
-    half = NormalDist().inv_cdf(0.5 + level / 2) * std
-    return States(times, mean, std, mean - half, mean + half, names, level)
 
 
 def _points(x: Any, states: int) -> np.ndarray:

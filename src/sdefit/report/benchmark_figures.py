@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from sdefit.display.charts import Band, Chart, Dots, Line, Mark
 from sdefit.report import figures, numbers
-from sdefit.report.charts import Band, Chart, Dots, Line, Mark
 from sdefit.report.numbers import Numbers
 from sdefit.report.runs import Run, column, labels
 from sdefit.store import Record

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
+from sdefit.display.charts import Chart, Dots, Line, Mark
 from sdefit.errors import FileError
 from sdefit.files import inside, put
 from sdefit.report import figures, fit, numbers, tables
 from sdefit.report.benchmark_figures import stacked, titled
-from sdefit.report.charts import Chart, Dots, Line, Mark
 from sdefit.report.html import write_page
 from sdefit.report.numbers import Numbers
 from sdefit.report.page import Block, Cell, Figure, Notes, Page, Section, Table, Verdict, as_number, number

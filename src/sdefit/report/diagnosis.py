@@ -1,8 +1,11 @@
 """What the residual checks found: the table of checks, and the figures of the residuals."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 
-from sdefit.report.charts import Band, Chart, Dots, Line, Mark
+from sdefit.display.charts import Band, Chart, Dots, Line, Mark
 from sdefit.report.figures import clock
 from sdefit.report.numbers import Numbers, calendar, series_names
 from sdefit.report.page import Block, Table
@@ -69,7 +72,11 @@ def residual_charts(numbers: Numbers, time: str = "time") -> list[Chart]:
 
 def quantile_numbers(record: Record) -> Numbers:
     """Normal quantiles and sorted residuals of each state; empty without a diagnosis."""
-    known = (record.facts.get("diagnosis") or {}).get("quantiles") or {}
+    return quantile_columns((record.facts.get("diagnosis") or {}).get("quantiles") or {})
+
+
+def quantile_columns(known: Mapping[str, Sequence[Any]]) -> Numbers:
+    """The same of a diagnosis at hand."""
     if not known:
         return {}
     columns = {"state": np.repeat(list(known), [len(pair[0]) for pair in known.values()])}

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from sdefit.report.charts import CYCLE, DASHES, DRAWN, Band, Chart, Dots, Line, Mark, extent, thin
+from sdefit.display.charts import CYCLE, DASHES, DRAWN, Band, Chart, Dots, Line, Mark, extent, thin
 from sdefit.report.numbers import Numbers
 
 PANELS = 12  # more panels than this help nobody; the numbers stay whole

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sdefit.display.charts import Chart
 from sdefit.errors import InputError, SdefitError
 from sdefit.report import diagnosis, figures, numbers, tables, uncertainty
-from sdefit.report.charts import Chart
 from sdefit.report.numbers import Numbers
 from sdefit.report.page import Block, Facts, Figure, Notes, Page, Section, Text, number
 from sdefit.report.verdict import verdict
 from sdefit.store import Record
 
 if TYPE_CHECKING:
-    from sdefit.report.plot import Plot
+    from sdefit.display.plot import Plot
 
 _BUILT_IN = {
     "lotka_volterra": "Lotka-Volterra",
@@ -189,7 +189,7 @@ FIGURES = {
 
 def plot_fit(record: Record, kind: str = "states") -> "Plot":
     """One figure of a fit as a matplotlib figure; `kind` is a name of `FIGURES`."""
-    from sdefit.report.plot import plot  # here, not above: matplotlib takes half a second
+    from sdefit.display.plot import plot  # here, not above: matplotlib takes half a second
 
     if kind not in FIGURES:
         raise InputError(f"kind must be one of {', '.join(FIGURES)}, not {kind!r}")

@@ -13,7 +13,6 @@ import hashlib
 import itertools
 import os
 import re
-import xml.etree.ElementTree as ET
 from importlib import resources
 from pathlib import Path
 
@@ -21,6 +20,7 @@ import jinja2
 import numpy as np
 from markupsafe import Markup
 
+from sdefit.display.notebook import prose, tree
 from sdefit.errors import FileError
 from sdefit.files import csv_bytes, inside, write
 from sdefit.report.fit import fit_page
@@ -79,23 +79,11 @@ def _digest(text: str) -> str:
 
 def _drawings(figure: Figure, count: "itertools.count[int]") -> list[Markup]:
     """Its charts as SVG; one that is alone twice, as wide as the page and as narrow as a phone: the style shows one."""
-    from sdefit.report.plot import WIDE, WIDTH  # here, not above: matplotlib takes half a second
+    from sdefit.display.plot import WIDE, WIDTH  # here, not above: matplotlib takes half a second
     from sdefit.report.svg import svg
 
     sizes = [(WIDE, "on-wide"), (WIDTH, "on-narrow")] if figure.alone else [(WIDTH, "")]
     return [svg(chart, f"chart-{next(count)}", *size) for chart in figure.charts for size in sizes]
-
-
-def prose(text: str) -> Markup:
-    """A sentence whose names stand in backticks, as HTML."""
-    parts = re.split(r"`([^`]*)`", text)
-    code = Markup("<code>{}</code>")
-    return Markup("").join(code.format(part) if i % 2 else part for i, part in enumerate(parts))
-
-
-def tree(element: ET.Element) -> Markup:
-    """A tree of elements as markup, its text and attributes escaped."""
-    return Markup(ET.tostring(element, encoding="unicode", short_empty_elements=False))
 
 
 def _part(name: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sdefit.report.charts import Chart, Mark, keys
+from sdefit.display.charts import Chart, Mark, keys
 
 # The numbers of a table or of a figure: column name → values, all of one length. It is also the CSV file.
 Columns = Mapping[str, Sequence[Any] | np.ndarray]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from sdefit.display.charts import Chart
 from sdefit.errors import ModelError
 from sdefit.report import benchmark_figures, benchmark_tables
-from sdefit.report.charts import Chart
 from sdefit.report.html import write_page
 from sdefit.report.markdown import write_markdown
 from sdefit.report.numbers import Numbers

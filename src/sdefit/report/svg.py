@@ -15,8 +15,8 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-from sdefit.report.charts import COLOURS, Band, Chart, Mark, shown, spans
-from sdefit.report.plot import WIDTH, panel, styled
+from sdefit.display.charts import COLOURS, Band, Chart, Mark, shown, spans
+from sdefit.display.plot import WIDTH, panel, styled
 
 _VARIABLES = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
 _DROPPED = {"font-family", "stroke-linejoin", "stroke-linecap", "id", "clip-path", "xmlns"}

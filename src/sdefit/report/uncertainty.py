@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sdefit.report.charts import Chart, Dots, Line, Mark, extent
+from sdefit.display.charts import Chart, Dots, Line, Mark, extent
 from sdefit.report.numbers import Numbers
 from sdefit.report.page import Block, Table, number
 from sdefit.report.tables import true_quantities

@@ -11,6 +11,8 @@ import numpy as np
 from sdefit import metrics
 from sdefit._types import Key, Scalar
 from sdefit.data import Pool, Series
+from sdefit.display.charts import band_charts
+from sdefit.display.notebook import as_html, by_state
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import DataError, InputError
 from sdefit.methods.interface import Method
@@ -22,7 +24,7 @@ from sdefit.uncertainty.bootstrap import paths
 _REACH = 0.1  # slope of the drift times one step, at most
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Forecast:
     """Simulated states and observations after the last row of a series, with their mean and band.
 
@@ -55,6 +57,28 @@ class Forecast:
     @property
     def upper(self) -> np.ndarray:
         return np.quantile(self.states, 0.5 + self.level / 2, axis=0)
+
+    def table(self) -> list[dict[str, Any]]:
+        """One plain mapping for each time and state."""
+        return by_state(self.times, self.names, mean=self.mean, lower=self.lower, upper=self.upper)
+
+    def frame(self) -> Any:
+        """The table as a pandas data frame."""
+        import pandas as pd  # here, not above: half a second that most uses do not need
+
+        return pd.DataFrame(self.table())
+
+    def plot(self, ax: Any = None) -> Any:
+        """The mean of each state in its band: a matplotlib figure, or on the axes `ax`, one for each state."""
+        from sdefit.display.plot import on_axes  # here, not above: matplotlib takes half a second
+
+        return on_axes(band_charts(self.times, self.names, self.mean, self.lower, self.upper, self.level), ax)
+
+    def __repr__(self) -> str:
+        return f"Forecast({', '.join(self.names)}; {len(self.times)} times, {len(self.states)} paths)"
+
+    def _repr_html_(self) -> str:
+        return as_html(f"Forecast: mean and {100 * self.level:g} % band", self.table(), self.notes)
 
     def score(self, held_back: Series | Any) -> dict[str, Any]:
         """Proper scores of the observations that came: CRPS of each time and state, energy of each time, and means.

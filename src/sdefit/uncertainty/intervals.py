@@ -10,6 +10,7 @@ import numpy as np
 
 from sdefit._types import Key
 from sdefit.data import Pool
+from sdefit.display.notebook import as_html
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import InputError
 from sdefit.methods.interface import LikelihoodMethod, Method
@@ -82,6 +83,16 @@ class Intervals:
 
         return pd.DataFrame(self.table()).set_index("quantity")
 
+    def plot(self, ax: Any = None) -> Any:
+        """A forest plot: each interval as a share of its own estimate, as a matplotlib figure, or on the axes `ax`."""
+        from sdefit.display.plot import on_axes  # here, not above: matplotlib takes half a second
+        from sdefit.report.uncertainty import forest_charts
+
+        columns = {name: np.asarray(getattr(self, name)) for name in ("estimate", "lower", "upper", "identifiability")}
+        usable = np.all(np.isfinite([self.estimate, self.lower, self.upper]), axis=0) & (self.estimate != 0)
+        columns |= {"quantity": np.array(self.names), "level": np.full(len(self.names), self.level)}
+        return on_axes(forest_charts({name: one[usable] for name, one in columns.items()} if usable.any() else {}), ax)
+
     def notes(self) -> list[str]:
         """How the intervals came about, in sentences."""
         level = f"{100 * self.level:g} % intervals"
@@ -91,6 +102,9 @@ class Intervals:
             return [f"{level} from {source} ({cost}); fit.intervals() refits simulated data instead."]
         failed_refits = f" {self.failed} refits failed and were left out." if self.failed else ""
         return [f"{level} from {self.draws} simulated and refitted data sets ({self.seconds:.2g} s).{failed_refits}"]
+
+    def _repr_html_(self) -> str:
+        return as_html("Intervals", self.table(), [*self.notes(), *self.sentences])
 
     def __str__(self) -> str:
         rows = [

@@ -2,6 +2,7 @@
 
 import dataclasses
 from statistics import NormalDist
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +46,21 @@ class Profile:
     lower: float
     upper: float
     seconds: float
+
+    def frame(self) -> Any:
+        """The values of the parameter and the log-likelihood at each as a pandas data frame."""
+        import pandas as pd  # here, not above: half a second that most uses do not need
+
+        return pd.DataFrame({self.name: self.values, "log_likelihood": self.log_likelihood})
+
+    def plot(self, ax: Any = None) -> Any:
+        """The profile with the height that bounds the interval: a matplotlib figure, or on the axes `ax`."""
+        from sdefit.display.plot import on_axes  # here, not above: matplotlib takes half a second
+        from sdefit.report.uncertainty import profile_charts
+
+        same = {"parameter": self.name, "estimate": self.estimate, "level": self.level}
+        columns = {name: np.full(len(self.values), one) for name, one in same.items()}
+        return on_axes(profile_charts(columns | {"values": self.values, "log_likelihood": self.log_likelihood}), ax)
 
 
 def profile(

@@ -1,7 +1,7 @@
 """What a drawing is: lines, bands and dots on one pair of axes, before any of it is ink.
 
 A `Chart` holds the numbers and their roles only. `plot.py` draws it with matplotlib, for files and notebooks;
-`svg.py` makes that drawing part of a page.
+`report/svg.py` makes that drawing part of a page.
 """
 
 import dataclasses
@@ -88,6 +88,35 @@ class Chart:
     dates: bool = False  # whether x is a date, in days since 1970
     names: Sequence[str] = ()  # of the places 0, 1, ... across, where those are kinds and not numbers
     rows: Sequence[str] = ()  # the same for the places 0, 1, ... from the top down
+
+
+def band_charts(
+    times: np.ndarray, names: Sequence[str], mean: np.ndarray, lower: np.ndarray, upper: np.ndarray, level: float
+) -> list[Chart]:
+    """The mean of each state over time in its band."""
+    charts = []
+    for k, name in enumerate(names):
+        line = thin(times, mean[:, k])
+        t, label = times[line], f"{100 * level:g} % band of the state"
+        band = Band(t, lower[line, k], upper[line, k], "blue", label)
+        charts.append(Chart(name, [band, Line(t, mean[line, k], "blue", "mean")], f"mean and band of {name} over time"))
+    return charts
+
+
+def observation_charts(
+    times: np.ndarray, names: Sequence[str], values: np.ndarray, path: np.ndarray | None, across: str
+) -> list[Chart]:
+    """The observations of each state over time, with the true path where it is known."""
+    charts = []
+    for k, name in enumerate(names):
+        seen = np.flatnonzero(np.isfinite(values[:, k]))
+        seen = seen[thin(times[seen], values[seen, k])]
+        marks: list[Mark] = [Dots(times[seen], values[seen, k], "ink", "observations")]
+        if path is not None:
+            line = thin(times, path[:, k])
+            marks.append(Line(times[line], path[line, k], "vermilion", "true path", dash="5 3", width=1.4))
+        charts.append(Chart(name, marks, f"observations of {name} over time", across=across))
+    return charts
 
 
 def keys(charts: Sequence[Chart]) -> list[Mark]:

@@ -19,7 +19,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
-from sdefit.report.charts import COLOURS, Band, Chart, Dots, Line, Mark, keys, shown, spans
+from sdefit.display.charts import COLOURS, Band, Chart, Dots, Line, Mark, keys, shown, spans
+from sdefit.errors import InputError
 
 STYLE: dict[Any, Any] = {
     "font.size": 12,
@@ -73,6 +74,22 @@ def plot(charts: Sequence[Chart], across: int = 2) -> Plot:
             handles = [_handle(mark) for mark in keys(charts)]
             figure.legend(handles=handles, loc="lower left", ncols=2 * across, frameon=False)
     return figure
+
+
+def on_axes(charts: Sequence[Chart], ax: Any = None) -> Any:
+    """The charts as one figure; on axes that are given, one for each chart, in their place."""
+    if not charts:
+        raise InputError("this result holds no numbers to plot: it is empty")
+    if ax is None:
+        return plot(charts)
+    several = list(getattr(ax, "flat", ax if isinstance(ax, Sequence) else [ax]))
+    if len(several) != len(charts) or not all(isinstance(one, Axes) for one in several):
+        names = ", ".join(chart.title for chart in charts)
+        raise InputError(f"ax must be {len(charts)} of matplotlib's axes, one for each of {names}; or leave it out")
+    with styled():
+        for chart, one in zip(charts, several, strict=True):
+            draw_chart(chart, one)
+    return ax
 
 
 def panel(chart: Chart, width: int = WIDTH) -> Figure:
