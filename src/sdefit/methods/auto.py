@@ -47,7 +47,7 @@ class Auto(LikelihoodMethod):
     - `starts`: searches in one batch.
 
     >>> sf.fit(model, series, sf.Auto()).notes[-1]
-    "By matching, then maximum likelihood: 4 of 4 starts agree, ..."
+    "...4 of 4 starts agree, ..."
     """
 
     noise: str = "each"
