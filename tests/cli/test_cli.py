@@ -1,6 +1,7 @@
 """The command line: what it writes, what it prints, and how it says no."""
 
 import csv
+import importlib
 import json
 import os
 import re
@@ -506,10 +507,9 @@ def test_a_shell_completes_commands():
 def test_intervals_that_are_compiled_ahead_are_those_that_are_asked_for(monkeypatch):
     """Their key must be of the kind that a fit makes, or the program of intervals is compiled twice."""
     from sdefit.cli._shared import _prepare_to_show
-    from sdefit.uncertainty import intervals
 
-    asked = []
-    monkeypatch.setattr(intervals, "precompile", lambda *inputs: asked.append(inputs[-1]))
+    asked, module = [], importlib.import_module("sdefit.uncertainty.intervals")
+    monkeypatch.setattr(module, "precompile", lambda *inputs: asked.append(inputs[-1]))
     _prepare_to_show(None, None, None, None)
     own = jax.random.fold_in(jax.random.key(5), 1)
     assert (asked[0].shape, asked[0].dtype) == (own.shape, own.dtype)
