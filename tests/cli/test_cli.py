@@ -23,6 +23,7 @@ from sdefit.data import read_csv, write_csv
 from sdefit.dynamics.model_file import read_model
 from sdefit.dynamics.simulate import simulate
 from sdefit.fitting import load
+from sdefit.uncertainty import Intervals
 
 MODEL = 'name = "relaxing"\nequations = "dx = rate*(level - x)"\n[parameters]\nrate = {lower = 0}\n'
 
@@ -416,7 +417,7 @@ def stored(tmp_path_factory):
 
 
 def test_the_level_of_intervals(stored):
-    assert load(stored / "fit.nc").cache["intervals"].level == 0.8
+    assert Intervals.load(stored / "fit.nc").level == 0.8
 
 
 def test_forecast(stored, capsys):
@@ -455,8 +456,9 @@ def test_plot(stored, capsys):
     for kind, end, begins in (("states", "png", b"\x89PNG"), ("residuals", "pdf", b"%PDF"), ("drift", "svg", b"<?xml")):
         assert run(["plot", str(stored), "--kind", kind, "--out", f"{kind}.{end}"]) == 0
         assert Path(f"{kind}.{end}").read_bytes().startswith(begins)
+    assert run(["plot", str(stored), "--kind", "profile", "--parameter", "rate"]) == 0
+    assert Path("profile.png").exists()
     capsys.readouterr()
-    assert "name one with --parameter" in refusal(capsys, "plot", str(stored), "--kind", "profile")
     assert "--kind must be one of estimates, states" in refusal(capsys, "plot", str(stored), "--kind", "magic")
     assert "--out must end in .png" in refusal(capsys, "plot", str(stored), "--out", "figure.xyz")
     assert "--parameter must go with --kind profile" in refusal(capsys, "plot", str(stored), "--parameter", "rate")

@@ -1,14 +1,16 @@
 """Checks of residuals against closed forms and naive loops, and what a diagnosis says of right and wrong models."""
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 
 from contract import KEY, ou_series, relaxing
-from sdefit.diagnosis import checks
+from sdefit.diagnosis import Diagnosis, checks
 from sdefit.dynamics.equations import equations
-from sdefit.fitting import fit, load
+from sdefit.errors import FileError
+from sdefit.fitting import fit
 from sdefit.methods.esgf import ESGF
 from sdefit.methods.moments import Moments
 
@@ -16,10 +18,9 @@ ROWS = 80
 
 
 @pytest.fixture(scope="module")
-def found():
+def checked():
     one = fit(relaxing(), ou_series(4, rows=ROWS), ESGF(starts=1, noise="none", boundary=0.0), key=KEY)
-    one.diagnose()
-    return one
+    return one, one.diagnose()
 
 
 # --- atoms -----------------------------------------------------------------------------------------------------
@@ -81,18 +82,19 @@ def test_binned_drift_finds_what_is_missing():
 # --- a fit -----------------------------------------------------------------------------------------------------
 
 
-def test_residuals_of_a_noiseless_ou_process_are_in_closed_form(found):
+def test_residuals_of_a_noiseless_ou_process_are_in_closed_form(checked):
+    found, diagnosis = checked
     x, h = found.series[0].values[:, 0], 0.35
     rate, level, g2 = found.params["rate"], found.params["level"], found.GGt[0, 0]
     a = math.exp(-rate * h)
     z = (x[1:] - level - (x[:-1] - level) * a) / math.sqrt(g2 * (1 - a * a) / (2 * rate))
-    mine = found.cache["diagnosis"].residuals[0][:, 0]
+    mine = diagnosis.residuals[0][:, 0]
     assert np.isnan(mine[0])
     np.testing.assert_allclose(mine[1:], z, rtol=1e-4, atol=1e-4)
 
 
-def test_a_right_model_passes_and_says_so(found):
-    told = found.cache["diagnosis"]
+def test_a_right_model_passes_and_says_so(checked):
+    _, told = checked
     names = ["mean", "spread", "normality", "autocorrelation", "coverage", "drift", "sampling"]
     assert [check.name for check in told.checks] == names
     # Each check speaks up one time in a hundred by chance; with this seed none does.
@@ -128,13 +130,18 @@ def test_long_gaps_are_warned_of():
     assert sampling.ok == (sampling.value <= 1.0)
 
 
-def test_figures_report_and_file(found, tmp_path):
+def test_figures_report_and_file(checked, tmp_path):
+    found, diagnosis = checked
     for kind in ("residuals", "quantiles", "drift"):
         assert len(found.plot(kind).axes) == 1
-    found.report(tmp_path / "fit.html")
+    found.report(tmp_path / "fit.html", diagnosis=diagnosis)
     page = (tmp_path / "fit.html").read_text()
     assert "One-step residuals" in page
-    found.save(tmp_path / "fit.nc")
-    again = load(tmp_path / "fit.nc").cache["diagnosis"]
-    assert [c.name for c in again.checks] == [c.name for c in found.cache["diagnosis"].checks]
-    np.testing.assert_array_equal(again.residuals[0], found.cache["diagnosis"].residuals[0])
+    found.save(tmp_path / "fit.nc", diagnosis=diagnosis)
+    again = Diagnosis.load(tmp_path / "fit.nc")
+    np.testing.assert_equal([dataclasses.asdict(c) for c in again.checks], diagnosis.table())
+    for name in ("residuals", "quantiles", "autocorrelation", "drift"):
+        np.testing.assert_equal(getattr(again, name), getattr(diagnosis, name))
+    found.save(tmp_path / "plain.nc")
+    with pytest.raises(FileError, match=r"plain.nc holds no diagnosis; fit.save\(path, diagnosis=...\) stores what"):
+        Diagnosis.load(tmp_path / "plain.nc")

@@ -32,25 +32,25 @@ def claims(page: Path) -> list[tuple[str, float, float, float, str]]:
 
 
 @pytest.fixture(params=TUTORIALS, ids=lambda page: page.stem)
-def tutorial(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, sf.Fit, sf.Fit]:
-    """A page, the fit that its Python lines saved, and the one that its command wrote."""
+def tutorial(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """A page, the file of the fit that its Python lines saved, and of the one that its command wrote."""
     return request.param, *_fits_of(request.param, tmp_path_factory.getbasetemp())
 
 
 @functools.cache  # tests of one page need not follow each other, and a fixture is made anew when its page changes
-def _fits_of(page: Path, base: Path) -> tuple[sf.Fit, sf.Fit]:
+def _fits_of(page: Path, base: Path) -> tuple[Path, Path]:
     folder = base / page.stem
     folder.mkdir()
     reader = run(page, folder)
     assert (reader / f"{page.stem}.html").stat().st_size > 10_000
     assert (reader / page.stem / "report.html").stat().st_size > 10_000
-    return sf.load(reader / f"{page.stem}.nc"), sf.load(reader / page.stem / "fit.nc")
+    return reader / f"{page.stem}.nc", reader / page.stem / "fit.nc"
 
 
 @pytest.mark.docs
-def test_a_page_shows_what_it_finds(tutorial: tuple[Path, sf.Fit, sf.Fit]) -> None:
-    page, fit, _ = tutorial
-    found = {row["quantity"]: row for row in fit.cache["intervals"].table()}
+def test_a_page_shows_what_it_finds(tutorial: tuple[Path, Path, Path]) -> None:
+    page, saved, _ = tutorial
+    found = {row["quantity"]: row for row in sf.Intervals.load(saved).table()}
     shown = claims(page)
     assert [name for name, *_ in shown] == list(found)
     for name, estimate, lower, upper, verdict in shown:
@@ -62,18 +62,18 @@ def test_a_page_shows_what_it_finds(tutorial: tuple[Path, sf.Fit, sf.Fit]) -> No
 
 
 @pytest.mark.docs
-def test_the_command_finds_the_same(tutorial: tuple[Path, sf.Fit, sf.Fit]) -> None:
-    page, fit, command = tutorial
-    intervals = fit.cache["intervals"]
-    for name, value in command.params.items():
+def test_the_command_finds_the_same(tutorial: tuple[Path, Path, Path]) -> None:
+    page, saved, command = tutorial
+    fit, intervals = sf.load(saved), sf.Intervals.load(saved)
+    for name, value in sf.load(command).params.items():
         lower, upper = intervals[name]
         assert abs(value - fit.params[name]) <= ESTIMATE * (upper - lower), f"{page.stem}: {name}"
 
 
 @pytest.mark.docs
-def test_the_checks_object_to_what_the_page_says(tutorial: tuple[Path, sf.Fit, sf.Fit]) -> None:
-    page, fit, _ = tutorial
-    checks = fit.cache["diagnosis"].checks
+def test_the_checks_object_to_what_the_page_says(tutorial: tuple[Path, Path, Path]) -> None:
+    page, saved, _ = tutorial
+    checks = sf.Diagnosis.load(saved).checks
     objections = {check.name for check in checks if not check.ok}
     if page.stem == "ice_core":  # whose autocorrelation is, as the page says, at the edge
         assert 0.007 < next(check.p for check in checks if check.name == "autocorrelation") < 0.013
@@ -88,8 +88,9 @@ def test_the_checks_object_to_what_the_page_says(tutorial: tuple[Path, sf.Fit, s
 
 
 @pytest.mark.docs
-def test_derived_numbers_follow(tutorial: tuple[Path, sf.Fit, sf.Fit]) -> None:
-    page, fit, _ = tutorial
+def test_derived_numbers_follow(tutorial: tuple[Path, Path, Path]) -> None:
+    page, saved, _ = tutorial
+    fit = sf.load(saved)
     p = fit.params
     if page.stem == "hare_lynx":
         derived = [2 * np.pi / np.sqrt(p["birth"] * p["death"]), p["death"] / p["growth"], p["birth"] / p["eaten"]]
@@ -103,7 +104,7 @@ def test_derived_numbers_follow(tutorial: tuple[Path, sf.Fit, sf.Fit]) -> None:
         rests = np.roots(cubic)
         np.testing.assert_allclose(rests[np.isreal(rests)].real - 40, [-38.2], atol=0.1)
         assert 0.15 < np.polyval(cubic, np.linspace(-1.5, -0.5, 101)).min() < 0.25
-        residuals = fit.cache["diagnosis"].residuals[0]
+        residuals = sf.Diagnosis.load(saved).residuals[0]
         assert (int(np.sum(residuals > 2.7)), int(np.sum(residuals < -2.7))) == (5, 1)
 
 

@@ -129,7 +129,6 @@ def assert_all_can_be_asked(found, folder):
     found.save(folder / "fit.nc")
     again = load(folder / "fit.nc")
     assert equal_bits(found, again)
-    again.cache.clear()
     assert again.summary().equals(found.summary())
 
 

@@ -375,9 +375,9 @@ def test_matplotlib_draws_the_same_numbers():
     np.testing.assert_array_equal(lines["true path"].get_ydata(), record["path"][0, :, 1])
     assert figure._repr_png_().startswith(b"\x89PNG")
     assert "matplotlib.pyplot" not in sys.modules
-    for kind in FIGURES.keys() - {"profile", "residuals", "quantiles", "drift"}:  # those must be asked for first
+    for kind in FIGURES.keys() - {"profile", "residuals", "quantiles", "drift"}:  # make_record has none
         assert plot_fit(record, kind).axes
-    with pytest.raises(InputError, match="no numbers for the figure 'profile'.*fit.profile"):
+    with pytest.raises(InputError, match="no numbers for the figure 'profile'; no profiles were found or stored"):
         plot_fit(record, "profile")
 
 

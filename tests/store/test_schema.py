@@ -6,6 +6,7 @@ import io
 import json
 import math
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 
 import h5py
@@ -15,6 +16,7 @@ import pytest
 from contract import KEY, ou_series, two_state_series
 from sdefit import store
 from sdefit.data import Series
+from sdefit.diagnosis import Diagnosis
 from sdefit.dynamics.equations import equations
 from sdefit.dynamics.parameters import fixed, positive
 from sdefit.errors import FileError
@@ -25,6 +27,8 @@ from sdefit.methods.moments import Moments
 from sdefit.report.fit import fit_page
 from sdefit.report.html import numbers
 from sdefit.store import Record, record
+from sdefit.store.findings import from_facts
+from sdefit.uncertainty import Intervals, Profile
 
 DEEP: list = []
 for _ in range(60):
@@ -44,12 +48,9 @@ def whole(tmp_path_factory):
         for s, name, n in ((one, "north", 20), (two, "south", 15))
     ]
     found = fit(model, series, Moments(starts=4, iterations=40), key=KEY)
-    found.intervals(draws=0)
-    found.diagnose()
-    made = found.record({"params": {"a": 1.0, "b": 0.0}, "G": np.eye(2).tolist(), "noise": 0.1})
-    profile = {"values": [0.5, 1.0, 2.0], "log_likelihood": [-1.0, 0.0, -2.0], "estimate": 1.0, "level": 0.9}
-    profile |= {"name": "a", "lower": 0.4, "upper": 1.8, "seconds": 0.1}
-    return Record(made.arrays, dict(made.facts) | {"profiles": {"a": profile}}, made.coordinates)
+    profile = Profile("a", np.array([0.5, 1.0, 2.0]), np.array([-1.0, 0.0, -2.0]), 1.0, 0.9, 0.4, 1.8, 0.1)
+    asked = {"intervals": found.intervals(draws=0), "diagnosis": found.diagnose(), "profiles": [profile]}
+    return found.record({"params": {"a": 1.0, "b": 0.0}, "G": np.eye(2).tolist(), "noise": 0.1}, **asked)
 
 
 PATH = Path("fit.nc")
@@ -61,7 +62,9 @@ def use(made: Record) -> Fit:
     found = Fit(**unpack(PATH, made, None))
     str(found)
     found.states()
-    again = found.record()
+    kinds = {"intervals": Intervals, "diagnosis": Diagnosis, "profiles": Mapping[str, Profile]}
+    asked = {name: from_facts(kind, made.facts[name]) for name, kind in kinds.items() if name in made.facts}
+    again = found.record(**asked | {"profiles": list(asked.get("profiles", {}).values())})
     record._check(Path("again.nc"), "fit", Record(again.arrays, as_read(again.facts), again.coordinates))
     for columns in numbers(fit_page(made)).values():
         csv_bytes(columns, zip(*columns.values(), strict=True))

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 from contract import KEY, ou_series, relaxing
+from sdefit import store
 from sdefit.data import Series, standardise
 from sdefit.dynamics import systems
 from sdefit.dynamics.equations import equations
 from sdefit.dynamics.parameters import fixed
-from sdefit.errors import InputError, ModelError
-from sdefit.fitting import fit, load
+from sdefit.errors import FileError, InputError, ModelError
+from sdefit.fitting import fit
 from sdefit.methods.esgf import ESGF
 from sdefit.methods.moments import Moments
-from sdefit.uncertainty import errors
+from sdefit.uncertainty import Intervals, Profile, errors
 from sdefit.uncertainty.bootstrap import Replicas, finite, paths, reflect, replica, values_of
 from sdefit.uncertainty.ends import from_draws, from_errors, from_posterior
 from sdefit.uncertainty.importance import inverse_root
@@ -274,30 +275,56 @@ def test_same_key_same_intervals_and_nothing_compiled(found, bootstrapped):
 
 @pytest.mark.long
 def test_summary_report_and_file_show_what_was_found(found, bootstrapped, tmp_path):
-    found.cache["intervals"] = bootstrapped
-    found.profile("rate", points=7)
-    frame = found.summary()
+    profile = found.profile("rate", points=7)
+    frame = found.summary(bootstrapped)
     assert (frame.loc["rate", "lower"], frame.loc["rate", "upper"]) == bootstrapped["rate"]
     assert frame.loc["rate", "identifiability"] == "identified"
-    found.save(tmp_path / "fit.nc")
-    again = load(tmp_path / "fit.nc").cache
-    np.testing.assert_array_equal(again["intervals"].lower, bootstrapped.lower)
-    assert again["intervals"].identifiability == bootstrapped.identifiability
-    np.testing.assert_array_equal(again["profiles"]["rate"].values, found.cache["profiles"]["rate"].values)
-    found.report(tmp_path / "fit.html")
+    found.save(tmp_path / "fit.nc", intervals=bootstrapped, profiles=[profile])
+    assert_equal(Intervals.load(tmp_path / "fit.nc"), bootstrapped)
+    assert_equal(Profile.load(tmp_path / "fit.nc", "rate"), profile)
+    with pytest.raises(FileError, match=r"fit.nc holds no profiles level; fit.save\(path, profiles=...\) stores what"):
+        Profile.load(tmp_path / "fit.nc", "level")
+    found.report(tmp_path / "fit.html", intervals=bootstrapped, profiles=[profile])
     page = (tmp_path / "fit.html").read_text()
     for words in ("Intervals and identifiability", "80 simulated and refitted", "Profile likelihood"):
         assert words in page
     assert (tmp_path / "fit_data" / "intervals.csv").exists()
 
 
+def assert_equal(one, other):
+    """Two dataclasses hold the same, in every field."""
+    assert type(one) is type(other)
+    for field in dataclasses.fields(one):
+        np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name))
+
+
 def test_without_draws_the_summary_has_quantiles_of_the_posterior(found):
-    plain = dataclasses.replace(found, cache={})
-    frame = plain.summary()
-    assert plain.cache["intervals"].kind == "posterior"
+    frame, quick = found.summary(), found.intervals(draws=0)
+    assert quick.kind == "posterior"
     assert frame["lower"].notna().all()
-    again = dataclasses.replace(found, cache={}).intervals(draws=0)
-    np.testing.assert_array_equal(again.lower, plain.cache["intervals"].lower)
+    assert (frame.loc["rate", "lower"], frame.loc["rate", "upper"]) == quick["rate"]
+
+
+@pytest.mark.long
+def test_nothing_that_is_asked_of_a_fit_changes_it(found, bootstrapped):
+    """The same questions have the same answers whatever was asked between them."""
+
+    def answers():
+        facts = found.record().facts
+        return found.summary().to_csv(), str(found), {name: store.plain(facts[name]) for name in facts}
+
+    before, fields = answers(), {f.name: getattr(found, f.name) for f in dataclasses.fields(found)}
+    found.summary(bootstrapped), found.intervals(level=0.5, draws=0), found.diagnose(), found.profile("rate", points=5)
+    found.plot("estimates", intervals=bootstrapped)
+    assert answers() == before
+    assert all(getattr(found, name) is value for name, value in fields.items())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["estimates", "profile", "residuals", "quantiles", "drift"])
+def test_a_figure_computes_what_it_needs(found, kind):
+    fresh = dataclasses.replace(found)
+    assert len(fresh.plot(kind).axes) == (2 if kind == "profile" else 1)  # a profile of each parameter
 
 
 def test_long_series_have_standard_errors_in_place_of_draws(found, monkeypatch):
@@ -446,7 +473,7 @@ def test_profile_is_a_parabola_near_its_top(found):
     near = (np.abs(u) < 1.1) & (np.abs(u) > 0.3)
     np.testing.assert_allclose(profile.log_likelihood[near], -0.5 * u[near] ** 2, rtol=0.3)
     assert profile.lower < found.params["rate"] < profile.upper
-    assert len(found.plot("profile").axes) == 1
+    assert len(found.plot("profile", profiles=[profile]).axes) == 1
 
 
 # --- verdict ---------------------------------------------------------------------------------------------------

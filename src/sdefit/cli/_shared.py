@@ -8,16 +8,18 @@ import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sdefit.cli._words import in_shell
 from sdefit.errors import FileError, InputError, ModelError
 from sdefit.files import csv_bytes, put
 
 if TYPE_CHECKING:
+    from sdefit.diagnosis import Diagnosis
     from sdefit.dynamics.sde import SDE
     from sdefit.fitting import Fit
     from sdefit.store import Results
+    from sdefit.uncertainty import Intervals
 
 LARGEST_SEED = 2**32 - 1
 
@@ -135,13 +137,13 @@ def claim(out: Path, force: bool) -> None:
         raise InputError(f"--out must be a new or empty folder, but {out} holds files; name another or add --force")
 
 
-def write_run(found: "Fit", out: Path, truth: Mapping[str, Any] | None = None) -> list[str]:
+def write_run(found: "Fit", asked: "Asked", out: Path, truth: Mapping[str, Any] | None = None) -> list[str]:
     """Write fit.nc, summary.csv and report.html; returns their paths."""
     paths = [out / name for name in ("fit.nc", "summary.csv", "report.html")]
-    found.save(paths[0], truth)
-    rows = found.table()
+    found.save(paths[0], truth, **asked._asdict())
+    rows = found.table(asked.intervals)
     put(paths[1], csv_bytes(rows[0], [[row.get(name) for name in rows[0]] for row in rows]))
-    found.report(paths[2], truth)
+    found.report(paths[2], truth, **asked._asdict())
     return [str(path) for path in paths]
 
 
@@ -155,13 +157,25 @@ def tell_odd_rows(results: "Results") -> None:
             print(f"sdefit: {results.folder / 'rows' / name} {word}", file=sys.stderr)
 
 
-def ask_intervals(found: "Fit", draws: int, level: float = 0.9) -> None:
-    """Have a fit of finite numbers keep intervals: calibrated ones and a diagnosis, or standard errors alone."""
-    if not draws or found.status.name in ("not_finite", "drift_not_finite"):
-        found.keep_errors(level)
-        return
-    found.intervals(level, draws)
-    found.diagnose()
+class Asked(NamedTuple):
+    """What was asked of a fit, to be shown and stored with it."""
+
+    intervals: "Intervals | None" = None
+    diagnosis: "Diagnosis | None" = None
+
+
+def ask(found: "Fit", draws: int = 0, level: float = 0.9) -> Asked:
+    """Of a fit of finite numbers, intervals: calibrated ones and a diagnosis, or those that need no refit."""
+    if found.status.name in ("not_finite", "drift_not_finite"):
+        return Asked()
+    if draws:
+        return Asked(found.intervals(level, draws), found.diagnose())
+    return Asked(found.intervals(level, draws=0) if found.method.knows_covariance else None)
+
+
+def with_data(found: "Fit", name: str) -> "Fit":
+    """The fit with the name of its data in its provenance."""
+    return dataclasses.replace(found, provenance=found.provenance | {"data": name})
 
 
 def print_json(facts: Mapping[str, Any]) -> None:
@@ -179,7 +193,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def fit_facts(found: "Fit", files: Sequence[str]) -> dict[str, Any]:
+def fit_facts(found: "Fit", intervals: "Intervals | None", files: Sequence[str]) -> dict[str, Any]:
     """A fit for machines."""
     return {
         "status": {"ok": found.status.ok, "name": found.status.name, "message": str(found.status)},
@@ -191,7 +205,7 @@ def fit_facts(found: "Fit", files: Sequence[str]) -> dict[str, Any]:
         "G": found.G,
         "GGt": found.GGt,
         "noise": found.noise,
-        "intervals": found.cache["intervals"].table() if "intervals" in found.cache else [],
+        "intervals": [] if intervals is None else intervals.table(),
         found.method.objective_name: getattr(found, found.method.objective_name),
         "seconds": found.seconds,
         "compile_seconds": found.compile_seconds,
@@ -200,35 +214,33 @@ def fit_facts(found: "Fit", files: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def print_fit(found: "Fit", files: Sequence[str], truth: Mapping[str, float] | None = None) -> None:
+def print_fit(found: "Fit", asked: Asked, files: Sequence[str], truth: Mapping[str, float] | None = None) -> None:
     """A fit for people: a table, how it went, what was assumed, what was written."""
     out = console(soft_wrap=True)
     colours = {"ok": "green", "warning": "yellow", "failure": "red"}
     for check in found.checks or (found.status,):
         out.print(in_shell(str(check)), style=colours[check.severity])
-    out.print(_table(found, truth))
-    known = found.cache.get("intervals")
-    told = (*known.sentences, *known.notes()) if known else ()
-    hints = found.cache["diagnosis"].hints if "diagnosis" in found.cache else ()
+    out.print(_table(found, asked.intervals, truth))
+    told = (*asked.intervals.sentences, *asked.intervals.notes()) if asked.intervals else ()
+    hints = asked.diagnosis.hints if asked.diagnosis else ()
     for sentence in (*told, *hints, *found.assumed(), *found.notes):
         out.print(in_shell(sentence), style="dim")
     out.print(f"{found.seconds:.2g} s to fit, {found.compile_seconds:.2g} s to compile.", style="dim")
     out.print(f"Wrote {', '.join(files)}")
 
 
-def _table(found: "Fit", truth: Mapping[str, float] | None) -> Any:
+def _table(found: "Fit", known: "Intervals | None", truth: Mapping[str, float] | None) -> Any:
     from rich.table import Table
 
     title = f"{found.model.name} by {found.method.title}"
     table = Table("quantity", title=title, title_justify="left", title_style="bold")
     table.add_column("estimate", justify="right")
-    known = found.cache.get("intervals")
     if known:
         table.add_column(f"{100 * known.level:g} % interval", justify="right")
     if truth:
         table.add_column("truth", justify="right")
     table.add_column("kind", style="dim")
-    for row in found.table():
+    for row in found.table(known):
         name = row["quantity"]
         between = [f"{row['lower']:.4g} to {row['upper']:.4g}" if row["lower"] == row["lower"] else ""] if known else []
         true = [f"{truth[name]:.4g}" if name in truth else ""] if truth else []

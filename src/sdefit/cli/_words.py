@@ -12,7 +12,6 @@ _IN_SHELL = {
     "fit.states(times) is for others": "give later times",
     "sf.fixed(value)": "NAME = VALUE under [parameters] of the model file",
     "sf.real()": "NAME = {} under [parameters] of the model file",
-    "call fit.profile(name) first": "name one with --parameter",
     "another key": "another --seed",
     "pass G=...": "give --G",
 }

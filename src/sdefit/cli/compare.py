@@ -38,12 +38,12 @@ def command(
     equations = _shared.read_model(model)
     series = read_series(data, equations, time, states, group, time_unit)
     _shared.claim(out, force)
-    fits, refused = _fits(equations, series, names, seed)
+    fits, refused = _fits(equations, series, names, seed, data.name)
     if not fits:
         raise InputError(next(iter(refused.values())))
-    files = _write(out, fits, refused, data.name)
+    files = _write(out, fits, refused)
     if as_json:
-        facts = {name: _shared.fit_facts(found, [f"{out / 'fits' / name}.nc"]) for name, found in fits.items()}
+        facts = {name: _shared.fit_facts(found, None, [f"{out / 'fits' / name}.nc"]) for name, found in fits.items()}
         _shared.print_json({"fits": facts, "refused": refused, "files": files})
     else:
         _print(fits, refused, files)
@@ -61,7 +61,7 @@ def _names(text: str) -> list[str]:
     return names
 
 
-def _fits(model: Any, series: Any, names: list[str], seed: int) -> "tuple[dict[str, Fit], dict[str, str]]":
+def _fits(model: Any, series: Any, names: list[str], seed: int, data: str) -> "tuple[dict[str, Fit], dict[str, str]]":
     """The fit of each method, and for methods that do not take this model or these data, why."""
     import jax
 
@@ -72,19 +72,19 @@ def _fits(model: Any, series: Any, names: list[str], seed: int) -> "tuple[dict[s
     for name in names:
         with _shared.fitting_once(f"fitting {model.name} by {name}"):
             try:
-                fits[name] = fit(model, series, methods.get(name)(), key=jax.random.key(seed))
+                found = fit(model, series, methods.get(name)(), key=jax.random.key(seed))
+                fits[name] = _shared.with_data(found, data)
             except (InputError, FitError) as problem:
                 refused[name] = str(problem)
     return fits, refused
 
 
-def _write(out: Path, fits: "dict[str, Fit]", refused: dict[str, str], data: str) -> list[str]:
+def _write(out: Path, fits: "dict[str, Fit]", refused: dict[str, str]) -> list[str]:
     """Write fits/NAME.nc, what was refused, and the report with its data."""
     from sdefit.report.comparison import begin, write_comparison
 
     begin(out, {name: type(found.method).__name__ for name, found in fits.items()}, refused)
     for name, found in fits.items():
-        found.provenance["data"] = data
         found.save(out / "fits" / f"{name}.nc")
     return [str(out / "fits"), str(write_comparison(out))]
 

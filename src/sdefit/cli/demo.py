@@ -29,12 +29,12 @@ def command(
         write_csv(series, out / "obs.csv")
     with _shared.fitting_once("fitting", shows_fit=True):
         method = methods.get("mars" if "mars" in methods.names() else methods.DEFAULT)()
-        found = fit(setup.model, series, method, key=fitted)
+        found = _shared.with_data(fit(setup.model, series, method, key=fitted), "obs.csv")
         truth = {"params": dict(setup.params), "G": setup.G.tolist(), "noise": setup.noise}
-        found.provenance["data"] = "obs.csv"
-        files = _shared.write_run(found, out, truth)
+        asked = _shared.ask(found)
+        files = _shared.write_run(found, asked, out, truth)
     known = dict(setup.params) | dict(matrix_entries(setup.model, setup.G))
     known |= {f"noise[{state}]": setup.noise for state in setup.model.states}
-    _shared.print_fit(found, [str(out / "obs.csv"), *files], known)
+    _shared.print_fit(found, asked, [str(out / "obs.csv"), *files], known)
     if not found.status.ok:
         raise typer.Exit(1)

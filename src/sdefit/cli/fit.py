@@ -59,14 +59,13 @@ def command(
     series = read_series(data, sde, time, states, group, time_unit)
     _shared.claim(out, force)
     with _shared.fitting_once(f"fitting {sde.name}", shows_fit=True):
-        found = fit(sde, series, settings, key=seed)
-        _shared.ask_intervals(found, intervals, level)
-        found.provenance["data"] = data.name
-        files = _shared.write_run(found, out)
+        found = _shared.with_data(fit(sde, series, settings, key=seed), data.name)
+        asked = _shared.ask(found, intervals, level)
+        files = _shared.write_run(found, asked, out)
     if as_json:
-        _shared.print_json(_shared.fit_facts(found, files))
+        _shared.print_json(_shared.fit_facts(found, asked.intervals, files))
     else:
-        _shared.print_fit(found, files)
+        _shared.print_fit(found, asked, files)
     if not found.status.ok:
         raise typer.Exit(1)
 

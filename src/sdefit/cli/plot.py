@@ -8,35 +8,36 @@ import typer
 from sdefit.cli import _shared
 from sdefit.errors import FileError, InputError
 
-_OF_RESIDUALS = ("residuals", "quantiles", "drift")
-
 
 def command(
     run: Annotated[Path, typer.Argument(help="A folder that fit wrote, or a file fit.nc.")],
     kind: Annotated[
         str,
         typer.Option(
-            help="states, phase, derivatives, field, increments, trace, profile, residuals, quantiles or drift."
+            help="states, estimates, phase, derivatives, field, increments, trace, profile, residuals, quantiles "
+            "or drift."
         ),
     ] = "states",
-    parameter: Annotated[str | None, typer.Option(help="For --kind profile: the parameter.")] = None,
+    parameter: Annotated[str | None, typer.Option(help="For --kind profile: the parameter; all unless given.")] = None,
     out: Annotated[
         Path | None, typer.Option(help="The file to write, .png, .pdf or .svg; KIND.png unless given.")
     ] = None,
 ) -> None:
     """Draw one figure of a stored fit into a file; nothing is fitted again, but for a profile."""
+    from sdefit import report, store
     from sdefit.fitting import load
 
-    found = load(_shared.fit_path(run))
+    stored = _shared.fit_path(run)
+    record, needed = store.read(stored, "fit"), report.needs(kind)
     if parameter is not None and kind != "profile":
         raise InputError(f"--parameter must go with --kind profile, not with --kind {kind}")
     path = Path(f"{kind}.png") if out is None else out
-    with _shared.waiting(f"drawing {found.model.name}"):
-        if parameter is not None:
-            found.profile(parameter)
-        if kind in _OF_RESIDUALS:
-            found.diagnose()
-        figure = found.plot(kind)
+    with _shared.waiting(f"drawing {record.facts['name']}"):
+        if parameter is None and (not needed or needed in record.facts):
+            figure = report.plot_fit(record, kind)
+        else:
+            found = load(stored)
+            figure = found.plot(kind, profiles=[found.profile(parameter)] if parameter is not None else ())
     try:
         figure.savefig(path)
     except OSError as problem:

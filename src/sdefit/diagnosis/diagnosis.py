@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from sdefit.dynamics.sde import SDE
 from sdefit.inference.residuals import Residuals
 from sdefit.methods.interface import Method
 from sdefit.result import Estimate
+from sdefit.store import read_finding
 
 ALARM = 0.01  # family-wise level: of a hundred fits of a right model one has any check that speaks up by chance
 _STEEP = 1.0  # ‖∂f/∂x‖ times a gap above which a straight drift across the gap is a poor picture
@@ -68,6 +70,11 @@ class Diagnosis:
     quantiles: Mapping[str, tuple[np.ndarray, np.ndarray]]
     autocorrelation: Mapping[str, np.ndarray]
     drift: Mapping[str, Mapping[str, np.ndarray]]
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Diagnosis":
+        """The diagnosis that `fit.save(path, diagnosis=...)` stored."""
+        return read_finding(path, cls, "diagnosis")
 
     @property
     def ok(self) -> bool:

@@ -7,16 +7,17 @@ import functools
 import importlib.metadata
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from sdefit import diagnosis, store, uncertainty
+from sdefit import store, uncertainty
 from sdefit._types import Key, Seed
 from sdefit.data import Pool, Series, stack, standardise, with_times
 from sdefit.data.checks import as_numbers
+from sdefit.diagnosis import Diagnosis, diagnose
 from sdefit.display.notebook import as_html
 from sdefit.dynamics.arguments import as_key
 from sdefit.dynamics.sde import SDE
@@ -44,6 +45,9 @@ class LearnedDrift(NamedTuple):
 class Fit:
     """What was estimated, in the user's units, with all it takes to go on from there.
 
+    A fit is a value: nothing that is asked of it changes it. Hand on what `intervals`, `profile` and `diagnose` return
+    to what shows or stores it: `summary`, `table`, `plot`, `report`, `save` and `record`.
+
     - `params`: every parameter by name, fixed ones included.
     - `G`, `GGt`, `H`: the lower-triangular diffusion, G Gᵀ (what the data can see) and GᵀG.
     - `noise`: the standard deviation of the observation noise of each state.
@@ -55,7 +59,6 @@ class Fit:
     - `mean`, `std`: the smoothed states of each series at its own times; see `states`.
     - `estimate`: the method's own answer, in standardised units.
     - `notes`: what happened to the data, in sentences. `provenance`: versions, device and time.
-    - `cache`: intervals, profiles and diagnosis once they have been asked for: tables, files and reports show them.
 
     >>> fit.params
     {'rate': 0.789..., 'level': 1.99...}
@@ -82,7 +85,6 @@ class Fit:
     notes: tuple[str, ...]
     provenance: dict[str, Any]
     checks: tuple[Status, ...] = ()
-    cache: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def GGt(self) -> np.ndarray:
@@ -179,7 +181,7 @@ class Fit:
         """An interval for every quantity, and whether the data identify it.
 
         Data are simulated from the fit at the series' own times and gaps and fitted again, all in one batched
-        program. The fit keeps what was found for its summary, report and file.
+        program.
 
         **Arguments**
         - `level`: the share of intervals that should hold the truth, each by itself.
@@ -191,31 +193,24 @@ class Fit:
         self._check_finite("intervals")
         own = _POSTERIOR_KEY if key is None else key
         pool, asked = self._pool(), {"level": level, "draws": draws, "key": own}
-        found = uncertainty.intervals(self.model, self.method, pool, self.estimate, **asked)
-        self.cache["intervals"] = found
-        return found
+        return uncertainty.intervals(self.model, self.method, pool, self.estimate, **asked)
 
     def profile(self, name: str, *, points: int = 15, level: float = 0.9) -> Profile:
-        """How the likelihood falls as one parameter is held elsewhere; `fit.plot("profile")` draws it.
+        """How the likelihood falls as one parameter is held elsewhere; `fit.plot("profile", profiles=[...])` draws it.
 
         The likelihood is a Gaussian filter's, whatever the method; all else is fitted again at each value.
         """
         self._check_finite("a profile")
-        pool = self._pool()
-        found = uncertainty.profile(self.model, self.method, pool, self.estimate, name, points, level)
-        self.cache["profiles"] = self.cache.get("profiles", {}) | {name: found}
-        return found
+        return uncertainty.profile(self.model, self.method, self._pool(), self.estimate, name, points, level)
 
-    def diagnose(self) -> diagnosis.Diagnosis:
+    def diagnose(self) -> Diagnosis:
         """What in the data the fit does not explain: checks of one-step residuals, each with a hint in words.
 
         `fit.plot("residuals")`, `fit.plot("quantiles")` and `fit.plot("drift")` draw them.
         """
         self._check_finite("a diagnosis")
         lengths = [len(one) for one in self.series]
-        found = diagnosis.diagnose(self.model, self.method, self._pool(), self.estimate, lengths)
-        self.cache["diagnosis"] = found
-        return found
+        return diagnose(self.model, self.method, self._pool(), self.estimate, lengths)
 
     def forecast(
         self, times: Any, draws: int = 500, *, key: Seed | None = None, series: int = 0, level: float = 0.9
@@ -262,23 +257,19 @@ class Fit:
         if self.status.name in ("not_finite", "drift_not_finite"):
             raise InputError(f"{what} must come from a fit of finite numbers, but this one is {self.status.name}")
 
-    def keep_errors(self, level: float = 0.9) -> None:
-        """Keep intervals without refits, where the method has them and no others were asked for."""
-        if "intervals" not in self.cache and self.method.knows_covariance:
-            # A fit read from a file may lack its drift: its table is then shown without intervals.
-            with contextlib.suppress(InputError):
-                self.intervals(level, draws=0)
+    @functools.cached_property  # a summary and a report of the same fit compute them once
+    def _quick_intervals(self) -> Intervals | None:
+        """`intervals(draws=0)`, where the method has them."""
+        # A fit read from a file may lack its drift: its table is then shown without intervals.
+        with contextlib.suppress(InputError):
+            return self.intervals(draws=0) if self.method.knows_covariance else None
 
-    def table(self) -> list[dict[str, Any]]:
-        """The rows of `summary` as plain mappings."""
-        return [row | self._ends(row["quantity"]) for row in self._estimates()]
-
-    def _ends(self, name: str) -> dict[str, Any]:
-        known: Intervals | None = self.cache.get("intervals")
-        if known is None or name not in known.names:
-            return {}
-        lower, upper = known[name]
-        return {"lower": lower, "upper": upper, "identifiability": known.identifiability[known.names.index(name)]}
+    def table(self, intervals: Intervals | None = None) -> list[dict[str, Any]]:
+        """Every quantity as a plain mapping, with the ends of its interval where intervals are given."""
+        known = {} if intervals is None else {row["quantity"]: row for row in intervals.table()}
+        ends = ("lower", "upper", "identifiability")
+        return [row | {end: known[row["quantity"]][end] for end in ends if row["quantity"] in known}
+                for row in self._estimates()]  # fmt: skip
 
     def _estimates(self) -> list[dict[str, Any]]:
         kinds = {name: "fixed" if p.fixed else "parameter" for name, p in self.model.parameters}
@@ -288,40 +279,91 @@ class Fit:
         noise = zip(self.model.states, self.noise, strict=True)
         return rows + [_row(f"noise[{state}]", value, "noise", "state") for state, value in noise]
 
-    def summary(self) -> Any:
+    def summary(self, intervals: Intervals | None = None) -> Any:
         """A pandas data frame of every quantity: its estimate, interval, unit, kind, and whether the data identify it.
 
-        The intervals are the last that were asked for; without any, those of `fit.intervals(draws=0)`, where the method
-        has them (a second or so).
+        Without `intervals` it has those of `fit.intervals(draws=0)`, where the method has them (a second or so).
         """
         import pandas as pd  # here, not above: half a second that most uses do not need
 
-        self.keep_errors()
-        return pd.DataFrame(self.table()).set_index("quantity")
+        return pd.DataFrame(self.table(intervals or self._quick_intervals)).set_index("quantity")
 
-    def record(self, truth: Mapping[str, Any] | None = None) -> store.Record:
+    def record(
+        self,
+        truth: Mapping[str, Any] | None = None,
+        *,
+        intervals: Intervals | None = None,
+        diagnosis: Diagnosis | None = None,
+        profiles: Sequence[Profile] = (),
+    ) -> store.Record:
         """Everything about the fit as plain arrays and facts: what is saved, and what a report shows.
 
-        `truth` may give the true "params", "G" and "noise" of simulated data, to stand beside the estimates.
+        **Arguments**
+        - `truth`: the true "params", "G" and "noise" of simulated data, to stand beside the estimates.
+        - `intervals`, `diagnosis`, `profiles`: what `fit.intervals`, `fit.diagnose` and `fit.profile` found, if it is
+          to be in the record.
         """
-        return pack(self, self.table(), self.assumed(), truth)
+        return pack(self, truth, intervals, diagnosis, profiles)
 
-    def plot(self, *args: Any, **options: Any) -> Any:
-        """A matplotlib figure of the fit; see `sdefit.report.plot_fit`."""
+    def plot(
+        self,
+        kind: str = "states",
+        *,
+        intervals: Intervals | None = None,
+        diagnosis: Diagnosis | None = None,
+        profiles: Sequence[Profile] = (),
+    ) -> Any:
+        """A matplotlib figure of the fit.
+
+        **Arguments**
+        - `kind`: states, phase, derivatives, field, increments, trace, estimates, profile, residuals, quantiles or
+          drift.
+        - `intervals`, `diagnosis`, `profiles`: what to draw; computed where the figure needs what is not given:
+          intervals as `summary` has them, and the profiles of all parameters.
+        """
         from sdefit import report  # here, not above: matplotlib is slow to import
 
-        return report.plot_fit(self.record(), *args, **options)
+        match report.needs(kind):
+            case "intervals":
+                intervals = intervals or self._quick_intervals
+            case "diagnosis":
+                diagnosis = diagnosis or self.diagnose()
+            case "profiles":
+                profiles = profiles or [self.profile(name) for name in self.model.free]
+        record = self.record(intervals=intervals, diagnosis=diagnosis, profiles=profiles)
+        return report.plot_fit(record, kind)
 
-    def report(self, path: str | os.PathLike[str], truth: Mapping[str, Any] | None = None) -> None:
-        """Write one self-contained HTML page about the fit, with intervals as `summary` shows them."""
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        truth: Mapping[str, Any] | None = None,
+        *,
+        intervals: Intervals | None = None,
+        diagnosis: Diagnosis | None = None,
+        profiles: Sequence[Profile] = (),
+    ) -> None:
+        """Write one self-contained HTML page about the fit: arguments as for `record`, intervals as for `summary`."""
         from sdefit import report
 
-        self.keep_errors()
-        report.write_fit(self.record(truth), path)
+        intervals = intervals or self._quick_intervals
+        report.write_fit(self.record(truth, intervals=intervals, diagnosis=diagnosis, profiles=profiles), path)
 
-    def save(self, path: str | os.PathLike[str], truth: Mapping[str, Any] | None = None) -> None:
-        """Write the fit as NetCDF, for `sf.load`, xarray and ArviZ."""
-        store.write(self.record(truth), path, {"point_estimate": point_estimate(self)})
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        truth: Mapping[str, Any] | None = None,
+        *,
+        intervals: Intervals | None = None,
+        diagnosis: Diagnosis | None = None,
+        profiles: Sequence[Profile] = (),
+    ) -> None:
+        """Write the fit as NetCDF, for `sf.load`, xarray and ArviZ; arguments as for `record`.
+
+        `sf.Intervals.load(path)`, `sf.Diagnosis.load(path)` and `sf.Profile.load(path, name)` read what was stored with
+        it.
+        """
+        record = self.record(truth, intervals=intervals, diagnosis=diagnosis, profiles=profiles)
+        store.write(record, path, {"point_estimate": point_estimate(self)})
 
     def to_arviz(self) -> Any:
         """The estimate as ArviZ data: the group "point_estimate" beside the observations.

@@ -11,14 +11,15 @@ import numpy as np
 
 from sdefit import methods
 from sdefit.data import Series
+from sdefit.diagnosis import Diagnosis
 from sdefit.dynamics import model_file
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import FileError, InputError, ModelError
-from sdefit.fitting.keeping import cached_facts, cached_fields
 from sdefit.methods.interface import Method
 from sdefit.result import Estimate, Status
 from sdefit.store import Record, axes, padded, plain
 from sdefit.store.facts import need
+from sdefit.uncertainty import Intervals, Profile
 
 _ROWS = ("series", "time", "state")
 _DRAWS = ("chain", "draw")
@@ -26,8 +27,14 @@ Named = dict[str, tuple[tuple[str, ...], np.ndarray]]  # arrays with the names o
 _OWN = ("theta", "G", "noise", "mean", "std", "criterion", "code")
 
 
-def pack(fit: Any, table: Sequence[Mapping[str, Any]], assumed: Sequence[str], truth: Any) -> Record:
-    """Everything about a fit as plain arrays and facts."""
+def pack(
+    fit: Any,
+    truth: Mapping[str, Any] | None,
+    intervals: Intervals | None,
+    diagnosis: Diagnosis | None,
+    profiles: Sequence[Profile],
+) -> Record:
+    """Everything about a fit, and what was found when it was asked, as plain arrays and facts."""
     model: SDE = fit.model
     names = tuple(one.name or str(i + 1) for i, one in enumerate(fit.series))
     facts = {
@@ -49,13 +56,18 @@ def pack(fit: Any, table: Sequence[Mapping[str, Any]], assumed: Sequence[str], t
         "checks": [dataclasses.asdict(check) for check in fit.checks],
         "seconds": fit.seconds,
         "compile_seconds": fit.compile_seconds,
-        "summary": table,
+        "summary": fit.table(intervals),
         "notes": fit.notes,
-        "assumed": assumed,
+        "assumed": fit.assumed(),
         "truth": truth,
         "provenance": fit.provenance,
-        **cached_facts(fit.cache),
     }
+    if intervals is not None:
+        facts["intervals"] = dataclasses.asdict(intervals) | {"notes": intervals.notes()}
+    if diagnosis is not None:
+        facts["diagnosis"] = dataclasses.asdict(diagnosis) | {"hints": diagnosis.hints}
+    if profiles:
+        facts["profiles"] = {one.name: dataclasses.asdict(one) for one in profiles}
     coordinates = {"series": names, "state": model.states, "state_2": model.states, "param": tuple(fit.params)}
     arrays = _data_arrays(fit) | _estimate_arrays(fit)
     return Record(arrays, plain(facts), {name: labels for name, labels in coordinates.items() if labels})
@@ -139,8 +151,8 @@ def matrix_entries(model: SDE, G: np.ndarray) -> list[tuple[str, float]]:
     if model.diffusion == "scalar":
         return [("G", float(G[0, 0]))]
     lower = [(i, j) for i in range(len(G)) for j in range(i + 1)]
-    cache = {"full": lower, "diagonal": [(i, j) for i, j in lower if i == j], "none": []}[model.diffusion]
-    return [(f"G[{model.states[i]},{model.states[j]}]", float(G[i, j])) for i, j in cache]
+    entries = {"full": lower, "diagonal": [(i, j) for i, j in lower if i == j], "none": []}[model.diffusion]
+    return [(f"G[{model.states[i]},{model.states[j]}]", float(G[i, j])) for i, j in entries]
 
 
 def unpack(path: str | os.PathLike[str], record: Record, model: SDE | None) -> dict[str, Any]:
@@ -191,7 +203,6 @@ def _fields(record: Record, model: SDE) -> dict[str, Any]:
         "compile_seconds": facts["compile_seconds"],
         "notes": tuple(facts["notes"]),
         "provenance": facts["provenance"],
-        "cache": cached_fields(facts),
     }
 
 

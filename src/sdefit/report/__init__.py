@@ -5,6 +5,7 @@
 """
 
 from sdefit.report.comparison import write_comparison as write_comparison
+from sdefit.report.fit import needs as needs
 from sdefit.report.fit import plot_fit as plot_fit
 from sdefit.report.html import write_fit as write_fit
 from sdefit.report.html import write_page as write_page

@@ -92,13 +92,14 @@ def _figures(record: Record) -> list[Block]:
 
 @dataclasses.dataclass(frozen=True)
 class Drawing:
-    """A figure of a fit: its words, the function of its numbers, and that of its charts, which gets a time label."""
+    """A figure of a fit: its words, the function of its numbers, and that of its charts, which may get a time label."""
 
     title: str
     caption: str
     numbers: Callable[[Record], Numbers]
     charts: Callable[..., list[Chart]]
     timed: bool = False
+    needs: str = ""  # which of intervals, profiles and diagnosis it draws
 
     def draw(self, record: Record) -> tuple[Numbers, list[Chart]]:
         """The numbers and the charts."""
@@ -114,6 +115,7 @@ FIGURES = {
         "edge goes on beyond it.",
         uncertainty.forest_numbers,
         uncertainty.forest_charts,
+        needs="intervals",
     ),
     "states": Drawing(
         "Observations and smoothed states",
@@ -163,6 +165,7 @@ FIGURES = {
         "the parameter on a side that stays flat.",
         uncertainty.profile_numbers,
         uncertainty.profile_charts,
+        needs="profiles",
     ),
     "residuals": Drawing(
         "One-step residuals",
@@ -171,34 +174,41 @@ FIGURES = {
         diagnosis.residual_numbers,
         diagnosis.residual_charts,
         timed=True,
+        needs="diagnosis",
     ),
     "quantiles": Drawing(
         "Residuals against the normal distribution",
         "On the line if the residuals are standard normal.",
         diagnosis.quantile_numbers,
         diagnosis.quantile_charts,
+        needs="diagnosis",
     ),
     "drift": Drawing(
         "Drift in the data and in the model",
         "In bins of each state: the mean of the fitted drift, and the same with the mean one-step residual added.",
         diagnosis.drift_numbers,
         diagnosis.drift_charts,
+        needs="diagnosis",
     ),
 }
+
+
+def needs(kind: str) -> str:
+    """Which of "intervals", "profiles" and "diagnosis" the figure of that name draws; empty where none."""
+    if kind not in FIGURES:
+        raise InputError(f"kind must be one of {', '.join(FIGURES)}, not {kind!r}")
+    return FIGURES[kind].needs
 
 
 def plot_fit(record: Record, kind: str = "states") -> "Plot":
     """One figure of a fit as a matplotlib figure; `kind` is a name of `FIGURES`."""
     from sdefit.display.plot import plot  # here, not above: matplotlib takes half a second
 
-    if kind not in FIGURES:
-        raise InputError(f"kind must be one of {', '.join(FIGURES)}, not {kind!r}")
+    needed = needs(kind)
     _, charts = FIGURES[kind].draw(record)
     if not charts:
-        asked = {"profile": "fit.profile(name)", "estimates": "fit.intervals(key=key)"}
-        asked |= dict.fromkeys(("residuals", "quantiles", "drift"), "fit.diagnose()")
-        why = f"call {asked[kind]} first" if kind in asked else "its method or model has none of them"
-        raise InputError(f"this fit holds no numbers for the figure {kind!r}; {why}")
+        lacks = f"no {needed} were found or stored" if needed else "its method or model has none of them"
+        raise InputError(f"this fit holds no numbers for the figure {kind!r}; {lacks}")
     return plot(charts)
 
 

@@ -48,7 +48,12 @@ def _heads(record: Record) -> dict[str, str]:
 
 
 def _level(record: Record) -> str:
-    return f"{100 * float(record.facts.get('interval_level') or 0.9):g} %"
+    return f"{100 * interval_level(record):g} %"
+
+
+def interval_level(record: Record) -> float:
+    """The share of intervals that should hold the truth."""
+    return float((record.facts.get("intervals") or {}).get("level", 0.9))
 
 
 def intervals(record: Record, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray] | None:

@@ -10,7 +10,7 @@ import numpy as np
 from sdefit.display.charts import Chart, Dots, Line, Mark, extent
 from sdefit.report.numbers import Numbers
 from sdefit.report.page import Block, Table, number
-from sdefit.report.tables import true_quantities
+from sdefit.report.tables import interval_level, true_quantities
 from sdefit.report.verdict import identifiability
 from sdefit.store import Record
 
@@ -36,7 +36,7 @@ def interval_blocks(record: Record) -> list[Block]:
 
 def forest_numbers(record: Record) -> Numbers:
     """Every quantity that has an interval: one row each, with its true value where it is known."""
-    words, level = identifiability(record), record.facts.get("interval_level") or 0.9
+    words = identifiability(record)
     rows = [row for row in record.facts.get("summary") or () if _usable(row)]
     if not rows:
         return {}
@@ -45,7 +45,7 @@ def forest_numbers(record: Record) -> Numbers:
     return {
         "quantity": np.array([str(row["quantity"]) for row in rows]),
         **columns,
-        "level": np.full(len(rows), float(level)),
+        "level": np.full(len(rows), interval_level(record)),
         "identifiability": np.array([words.get(row["quantity"], "unknown") for row in rows]),
         **({"truth": np.array([truth.get(row["quantity"], np.nan) for row in rows])} if truth else {}),
     }

@@ -98,16 +98,26 @@ class IntervalFacts(TypedDict):
     identifiability: list[str]
     sentences: list[str]
     notes: list[str]
+    kind: str
     level: float
+    draws: int
+    failed: int
+    seconds: float
+    compile_seconds: float
+    std_seconds: float
 
 
 class ProfileFacts(TypedDict):
     """`Profile`."""
 
+    name: str
     values: list[float]
     log_likelihood: list[float]
     estimate: float
     level: float
+    lower: float
+    upper: float
+    seconds: float
 
 
 class CheckFacts(TypedDict):
@@ -159,7 +169,6 @@ class FitFacts(TypedDict):
     truth: Truth | None
     provenance: dict[str, Flat]
     intervals: NotRequired[IntervalFacts]
-    interval_level: NotRequired[float]
     profiles: NotRequired[dict[str, ProfileFacts]]
     diagnosis: NotRequired[DiagnosisFacts]
 

@@ -131,7 +131,6 @@ def _is_square(rows: Sequence[Sequence[float]], size: int) -> bool:
 
 def _check_kept(facts: Any, sizes: Mapping[str, int]) -> None:
     """Columns of intervals, profiles and diagnosis that belong together are of one length."""
-    level = facts.get("interval_level", 0.9)
     if known := facts.get("intervals"):
         columns = [known[name] for name in ("names", "estimate", "lower", "upper", "std", "identifiability")]
         need(len({len(column) for column in columns}) == 1, "the columns of intervals must be of one length")
@@ -140,7 +139,6 @@ def _check_kept(facts: Any, sizes: Mapping[str, int]) -> None:
         need(
             0 < one["level"] < 1 and len(one["values"]) == len(one["log_likelihood"]) > 1, f"profiles.{name} is broken"
         )
-    need(0 < level < 1, "interval_level must lie between 0 and 1")
     if known := facts.get("diagnosis"):
         _check_diagnosis(known, facts, sizes)
 

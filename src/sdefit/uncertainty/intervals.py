@@ -1,6 +1,7 @@
 """`Intervals`: what the data leave possible for every quantity: from the posterior, standard errors or a bootstrap."""
 
 import dataclasses
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,6 +17,7 @@ from sdefit.errors import InputError
 from sdefit.methods.interface import LikelihoodMethod, Method
 from sdefit.programs import PROGRAMS, Run
 from sdefit.result import Estimate
+from sdefit.store import read_finding
 from sdefit.uncertainty import errors, verdict
 from sdefit.uncertainty.bootstrap import Values, finite, generating_of, replicas, values_of
 from sdefit.uncertainty.ends import from_draws, from_errors, from_posterior
@@ -67,6 +69,11 @@ class Intervals:
             raise InputError(f"an interval must be asked for by one of {', '.join(self.names)}, not {name!r}")
         i = self.names.index(name)
         return float(self.lower[i]), float(self.upper[i])
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Intervals":
+        """The intervals that `fit.save(path, intervals=...)` stored."""
+        return read_finding(path, cls, "intervals")
 
     def table(self) -> list[dict[str, Any]]:
         """One plain mapping for each quantity."""

@@ -1,6 +1,7 @@
 """`Profile`: how the likelihood falls as one parameter leaves its best value, all else fitted again."""
 
 import dataclasses
+import os
 from statistics import NormalDist
 from typing import Any
 
@@ -21,6 +22,7 @@ from sdefit.optimise import ValueGradHessian, levenberg_marquardt
 from sdefit.programs import PROGRAMS
 from sdefit.result import Estimate
 from sdefit.ssm.innovations import negative_log_likelihood
+from sdefit.store import read_finding
 
 _REACH = 3.5  # standard errors to either side
 _WIDEST = 2.0  # of a standard error in an unconstrained coordinate that is a logarithm
@@ -61,6 +63,11 @@ class Profile:
         same = {"parameter": self.name, "estimate": self.estimate, "level": self.level}
         columns = {name: np.full(len(self.values), one) for name, one in same.items()}
         return on_axes(profile_charts(columns | {"values": self.values, "log_likelihood": self.log_likelihood}), ax)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], name: str) -> "Profile":
+        """The profile of a parameter that `fit.save(path, profiles=[...])` stored."""
+        return read_finding(path, cls, "profiles", name)
 
 
 def profile(
