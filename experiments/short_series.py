@@ -20,8 +20,9 @@ from accuracy import commit, digest
 
 import sdefit as sf
 from sdefit.data import Pool, stack, standardise
-from sdefit.inference.likelihood import Likelihood, weak_priors
+from sdefit.inference.likelihood import Likelihood
 from sdefit.inference.parameterisation import Parameterisation
+from sdefit.inference.prior import WeakPrior
 from sdefit.optimise import levenberg_marquardt
 
 MISSED = 0.1  # of the objective
@@ -99,7 +100,7 @@ def _search(starts: int):
 
     def one(pool: Pool, scales, u, key):
         where = Parameterisation(model(), pool, "each")
-        prior = weak_priors(where, scales)
+        prior = WeakPrior.of(where, scales)
         likelihood = Likelihood(where, pool, jnp.ones(pool.times.shape, jnp.int32), "extended")  # exact for OU
 
         def fn(u):

@@ -62,9 +62,9 @@ def noise_prior_residuals(
 
 
 def correlation_prior(G: Float[Array, "state state"]) -> Scalar:
-    """−log of the part of each row's variance that the rows before do not share; 0 for a diagonal G.
+    """−log of the LKJ(2) density of the correlations of G Gᵀ (Lewandowski, Kurowicka and Joe 2009); 0 for a diagonal G.
 
-    For two states this is the LKJ(2) prior of their correlation (Lewandowski, Kurowicka and Joe 2009).
+    It is their determinant: the product of the parts of each row's variance that the rows before do not share.
     """
     own = diagonal(G) ** 2 / (jnp.sum(G**2, axis=1) + 1e-30)
     return jnp.where(jnp.all(G == 0), 0.0, -jnp.sum(jnp.log(own + 1e-12)))

@@ -14,6 +14,7 @@ from sdefit.dynamics.parameters import positive, real
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
 from sdefit.inference.parameterisation import Parameterisation
+from sdefit.inference.prior import WeakPrior
 from sdefit.methods import execution
 from sdefit.methods.esgf import ESGF
 from sdefit.priors import NoiseLevels, ThetaPrior
@@ -244,7 +245,8 @@ def test_weak_priors_are_those_of_the_definition(diffusion, noise):
         G = np.array([[0.3, 0.0], [0.2 * (diffusion == "full"), -0.6]])
     u = where.at(jnp.ones(4), jnp.array(G), jnp.array(sigma), jnp.zeros((1, 2)))
     center, width = jnp.array([0.0, 0.0, 2.0, -1.0]), jnp.array([3.0, 0.5, 1.0, 2.0])
-    prior = jax.jit(lambda u: where.prior(u, levels, ThetaPrior(center, width)))
+    definition = WeakPrior(where, levels, ThetaPrior(center, width))
+    prior = jax.jit(lambda u: definition(u))
     found = prior(u)
     point = where.point(where.variance_params(u))
     log_G, log_noise = 0.5 * np.log(np.diag(point.Q) + 1e-30), 0.5 * np.log(np.asarray(point.variance) + 1e-300)

@@ -21,8 +21,8 @@ from sdefit.methods.esgf import ESGF
 from sdefit.methods.moments import Moments
 from sdefit.uncertainty import Intervals, Profile, errors
 from sdefit.uncertainty.bootstrap import Replicas, finite, paths, reflect, replica, values_of
+from sdefit.uncertainty.density import inverse_root
 from sdefit.uncertainty.ends import from_draws, from_errors, from_posterior
-from sdefit.uncertainty.importance import inverse_root
 from sdefit.uncertainty.quantities import Quantities, unconstrain
 from sdefit.uncertainty.verdict import Evidence, judge
 

@@ -233,8 +233,8 @@ class Fit:
     def posterior(self, draws: int = 1000, *, key: Seed | None = None, warmup: int = 500, chains: int = 4) -> Any:
         """Draws from the posterior of θ, G and σ by NUTS, as ArviZ data; for methods with a likelihood.
 
-        Priors are those of the parameters; without one a parameter is uniform within its bounds. Entries of G and
-        σ have a wide normal prior about 0. `key` is an int or a JAX random key; by default one made from the fit's own.
+        The prior is that of the estimate (see "The prior" in docs/uncertainty.md): the user's on θ, else the method's.
+        `key` is an int or a JAX random key; by default one made from the fit's own.
         """
         from sdefit.uncertainty.posterior import sample  # here, not above: what it needs is slow to import
 

@@ -1,7 +1,6 @@
 """The Gaussian filter's likelihood of a whole `Pool`, where to begin its search, and how short its steps must be."""
 
 import dataclasses
-from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -11,9 +10,7 @@ from sdefit._types import Array, Float, Int, Scalar, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
 from sdefit.inference.parameterisation import Parameterisation, Point
-from sdefit.matching.latent_process import observations
 from sdefit.optimise import ValueGradHessian
-from sdefit.priors import noise_levels, theta_prior
 from sdefit.result import Estimate
 from sdefit.ssm.filter import FilterPass, given_first_row, predict, run_filter
 from sdefit.ssm.innovations import negative_log_likelihood
@@ -66,13 +63,6 @@ class Likelihood:
         return negative_log_likelihood(new, self.parameterisation.variance_params(u)).reparameterise(
             self.parameterisation.variance_params, u
         )
-
-
-def weak_priors(parameterisation: Parameterisation, scales: Theta | None) -> Callable[[Array], ValueGradHessian]:
-    """−log of the weak priors on G and σ, and on θ where its scales are given, as a function of coordinates."""
-    levels = noise_levels(observations(parameterisation.pool))
-    about = None if scales is None else theta_prior(parameterisation.model, scales)
-    return lambda u: parameterisation.prior(u, levels, about)
 
 
 def filter_pool(model: SDE, pool: Pool, point: Point, steps, rule: Rule) -> tuple[Scalar, FilterPass]:

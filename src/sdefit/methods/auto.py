@@ -2,7 +2,6 @@
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -15,12 +14,12 @@ from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.inference.likelihood import FilterState, Likelihood, filter_state
 from sdefit.inference.parameterisation import Parameterisation
+from sdefit.inference.prior import Prior
 from sdefit.inference.residuals import excess_kurtosis
 from sdefit.methods._settings import check_choice, check_whole
 from sdefit.methods.esgf import ESGF, NOISE
 from sdefit.methods.interface import LikelihoodMethod, ParameterCovariance, Review, Stage
 from sdefit.methods.mars import MaRS
-from sdefit.optimise import ValueGradHessian
 from sdefit.result import Code, Estimate
 
 _AGREE = 0.1  # log-likelihood within which two searches found the same
@@ -83,7 +82,7 @@ class Auto(LikelihoodMethod):
     def search_values(self, estimate: Estimate) -> Any:
         return self._finish().search_values(estimate)
 
-    def prior(self, parameterisation: Parameterisation, scales: Theta | None) -> Callable[[Array], ValueGradHessian]:
+    def prior(self, parameterisation: Parameterisation, scales: Theta | None) -> Prior:
         return self._finish().prior(parameterisation, scales)
 
     def likelihood(self, model: SDE, pool: Pool, estimate: Estimate) -> Likelihood:

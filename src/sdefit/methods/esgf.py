@@ -1,7 +1,6 @@
 """`ESGF`: maximum likelihood of θ, G and σ by a continuous-discrete Gaussian filter."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -14,8 +13,9 @@ from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
 from sdefit.inference.increments import Increments, interpolated
 from sdefit.inference.initial_guess import guess_by_increments
-from sdefit.inference.likelihood import FilterState, Likelihood, filter_pool, filter_state, step_counts, weak_priors
+from sdefit.inference.likelihood import FilterState, Likelihood, filter_pool, filter_state, step_counts
 from sdefit.inference.parameterisation import Parameterisation, Point, cholesky_psd
+from sdefit.inference.prior import BoundaryPrior, Prior, WeakPrior
 from sdefit.matching.parameter_scales import standard_errors, widened_scales
 from sdefit.methods._settings import check_choice, check_flag, check_not_negative, check_whole
 from sdefit.methods.interface import LikelihoodMethod, ParameterCovariance, Stage
@@ -231,11 +231,8 @@ class ESGF(LikelihoodMethod):
         )
         return jnp.any(edge) | ~(apart < _AGREE) | (count < _FEW * fits.x.shape[1])
 
-    def prior(self, parameterisation: Parameterisation, scales: Theta | None) -> Callable[[Array], ValueGradHessian]:
-        """−log of the priors at coordinates u; without scales of the parameters there is none of ours on θ."""
-        return (
-            weak_priors(parameterisation, scales) if self.weak else lambda u: parameterisation.prior(u, self.boundary)
-        )
+    def prior(self, parameterisation: Parameterisation, scales: Theta | None) -> Prior:
+        return WeakPrior.of(parameterisation, scales) if self.weak else BoundaryPrior(parameterisation, self.boundary)
 
     def _search(
         self,

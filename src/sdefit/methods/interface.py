@@ -15,7 +15,7 @@ from sdefit.result import Estimate
 if TYPE_CHECKING:
     from sdefit.inference.likelihood import Likelihood
     from sdefit.inference.parameterisation import Parameterisation
-    from sdefit.optimise import ValueGradHessian
+    from sdefit.inference.prior import Prior
 
 
 Stage = Callable[[SDE, Pool, Theta, Key, Any], Any]
@@ -110,10 +110,8 @@ class LikelihoodMethod(Method):
         """That likelihood as a function of coordinates."""
 
     @abc.abstractmethod
-    def prior(
-        self, parameterisation: "Parameterisation", scales: Theta | None
-    ) -> "Callable[[Array], ValueGradHessian]":
-        """−log of the priors of the estimate at coordinates, given the scales of θ's weak prior if there is one."""
+    def prior(self, parameterisation: "Parameterisation", scales: Theta | None) -> "Prior":
+        """The prior of the estimate, given the scales of θ's weak prior if there is one."""
 
 
 class NoState(eqx.Module):

@@ -14,8 +14,8 @@ from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
 from sdefit.inference.increments import Increments, filled
 from sdefit.inference.initial_guess import guess_by_increments
-from sdefit.inference.likelihood import weak_priors
 from sdefit.inference.parameterisation import Parameterisation, Point, cholesky_psd
+from sdefit.inference.prior import BoundaryPrior, WeakPrior
 from sdefit.methods._settings import check_choice, check_flag, check_not_negative, check_whole
 from sdefit.methods.interface import Method, ParameterCovariance, Stage
 from sdefit.optimise import SearchResult, ValueGradHessian, levenberg_marquardt
@@ -166,9 +166,8 @@ class VGPA(Method):
         scales: Theta | None,
     ) -> SearchResult:
         """The highest bound near each row of `begin`."""
-        prior = (
-            weak_priors(parameterisation, scales) if self.weak else lambda u: parameterisation.prior(u, self.boundary)
-        )
+        weak = WeakPrior.of(parameterisation, scales) if self.weak else None
+        prior = weak or BoundaryPrior(parameterisation, self.boundary)
         known = self.known_diffusion is not None
         estimated = jnp.array(~np.repeat([False, known, known, False, False], parameterisation.sizes))
 
