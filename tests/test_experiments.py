@@ -3,11 +3,15 @@
 import importlib.util
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
 
 import sdefit as sf
+from sdefit.data import standardise
+from sdefit.inference.parameterisation import Parameterisation
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.slow
@@ -124,3 +128,44 @@ def test_coverage_by_number_of_observations_counts_every_interval(tmp_path, caps
     assert set(rate[rate["size"] == 3].identifiability) == {"not identified"}
     inside = (rate.lower <= rate.truth) & (rate.truth <= rate.upper)
     assert f"| ou | rate | 10 | {100 * inside[rate['size'] == 10].mean():.0f} % |" in printed
+
+
+def test_simulation_based_calibration_ranks_every_truth(tmp_path, capsys):
+    sbc, out, figure = script("experiments/sbc.py"), tmp_path / "rows.csv", tmp_path / "ranks.svg"
+    small = ["--systems", "ou", "--sets", "2", "--draws", "25", "--warmup", "25"]
+    sbc.main([*small, "--out", str(out), "--figure", str(figure)])
+    rows, printed = pd.read_csv(out), capsys.readouterr().out
+    assert list(rows.quantity) == ["rate", "level", "G", "noise"] * 2
+    assert (rows.of == 100).all() and rows["rank"].between(0, 99).all()
+    assert f"| ou | level | 2 | {100 * np.mean(rows[rows.quantity == 'level']['rank'].between(5, 94)):.0f} %" in printed
+    assert figure.read_text().startswith("<?xml")
+    sbc.main(["--summarise", str(out)])
+    assert capsys.readouterr().out == printed
+
+
+def test_truths_of_calibration_are_drawn_from_the_prior_of_the_posterior():
+    """log G is normal about log 0.5 with standard deviation 1, log σ about log 0.05 with 2, in the user's units."""
+    sbc = script("experiments/sbc.py")
+    model, method, _ = sbc.system("ou")
+    rng = np.random.default_rng(0)
+    pool = standardise([sf.Series(0.3 * np.arange(9.0), 5 + 3 * rng.standard_normal(9), ["x"])])
+    with jax.enable_x64(True):
+        where = Parameterisation(model, jax.tree.map(jnp.asarray, pool), "each")
+        prior = method.prior(where, None)
+
+        def minus_log(theta, G, noise):
+            unit = np.sqrt(pool.time_scale) / pool.scale[0]
+            parts = (jnp.array(theta), jnp.array([[G * unit]]), jnp.array([noise / pool.scale[0]]), jnp.zeros((1, 1)))
+            return float(prior(where.at(*parts)).value)
+
+        found = minus_log([0.7, 2.0], 0.8, 0.4) - minus_log([0.5, 1.0], 0.5, 0.05)
+    at_mode = -sbc.dist.LogNormal(np.log(0.5), 0.5).log_prob(0.5)
+    expected = 0.5 * (np.log(0.8 / 0.5) ** 2 + (np.log(0.4 / 0.05) / 2) ** 2 + 1.0)
+    expected += -float(sbc.dist.LogNormal(np.log(0.5), 0.5).log_prob(0.7)) - float(at_mode)
+    assert found == pytest.approx(expected, rel=1e-5)
+    truths, _ = sbc.simulated(model, method, sbc.dist.Normal(1.0, 3.0), 60, jax.random.key(1))
+    # 60 draws: means to 4/√60 of a standard deviation.
+    for name, center, width in (("G", 0.5, 1.0), ("noise", 0.05, 2.0), ("rate", 0.5, 0.5)):
+        away = np.log([truth[name] for truth in truths]) - np.log(center)
+        assert abs(away.mean()) < 4 / np.sqrt(60) * width, name
+        assert away.std() == pytest.approx(width, rel=0.4), name
