@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 
 from contract import KEY, equal_bits, ou_series, relaxing
 from sdefit import methods
@@ -376,3 +377,19 @@ def test_help_shows_an_example_and_types_that_can_be_read():
     shown = pydoc.plain(pydoc.render_doc(fit))
     assert "key: int | jax.Array = 0" in shown
     assert 'fit = sf.fit(model, sf.read_csv("obs.csv"))' in shown
+
+
+def test_the_log_likelihood_is_a_density_in_the_users_units():
+    """A random walk with a trend, seen with noise: a Kalman filter by hand, on the data as they are."""
+    rng = np.random.default_rng(4)
+    times = 100.0 + 7 * np.cumsum(rng.uniform(0.5, 1.5, 40))
+    values = 1e3 * np.cumsum(rng.normal(0.3, 1.0, 40)) + 500 * rng.normal(size=40)
+    found = fit(equations("dx = speed"), Series(times, values[:, None], ["x"]), ESGF(starts=1))
+    speed, Q, R = found.params["speed"], found.GGt[0, 0], found.noise[0] ** 2
+    mean, variance, total = values[0], R, 0.0
+    for gap, y in zip(np.diff(times), values[1:], strict=True):
+        mean, variance = mean + speed * gap, variance + Q * gap
+        total += scipy.stats.norm.logpdf(y, mean, np.sqrt(variance + R))
+        gain = variance / (variance + R)
+        mean, variance = mean + gain * (y - mean), (1 - gain) * variance
+    assert found.log_likelihood == pytest.approx(total, abs=1e-6)

@@ -98,7 +98,11 @@ class Fit:
 
     @property
     def log_likelihood(self) -> float:
-        """The maximum of the log-likelihood by a Gaussian filter, without priors (ESGF, Auto)."""
+        """The log-likelihood at the estimate by a Gaussian filter, without priors (ESGF, Auto).
+
+        It is the log density of the observations in the user's units, all constants included: of all rows given the
+        first one, or of every row for an ODE.
+        """
         return self._objective("log_likelihood")
 
     @property
@@ -121,8 +125,7 @@ class Fit:
         """Akaike's information criterion 2k − 2 log L of a method with a likelihood (ESGF, Auto); lower is better.
 
         k counts all that is estimated: free parameters, entries of G, noises, and of an ODE each series' x(t_1). L is
-        the likelihood of the data in standardised units, without priors: differences between models of the same data
-        tell, not the number itself. `sf.ESGF()` maximises it but for its `boundary`. The default's estimate has weak
+        the likelihood without priors. `sf.ESGF()` maximises it but for its `boundary`. The default's estimate has weak
         priors, so that its L may lie below the maximum: compare models by the same method.
         """
         return 2 * self._coordinates - 2 * self.log_likelihood
@@ -143,7 +146,16 @@ class Fit:
         known = self.method.objective_name
         if name != known:
             raise AttributeError(f"a fit by {self.method.name} has no {name}; it has {known}: write fit.{known}")
-        return float(self.estimate.criterion)
+        return float(self.estimate.criterion) - (0.0 if name == "loss" else self._log_volume())
+
+    def _log_volume(self) -> float:
+        """log of the volume, in the user's units, of a unit cube of the standardised observations that were predicted.
+
+        A density is per volume. A filter predicts no first row, which x(t_1) comes from; all others predict every row.
+        """
+        given = self.method.objective_name == "log_likelihood" and self.model.diffusion != "none"
+        count = sum(one.observed[int(given) :].sum(axis=0) for one in self.series)
+        return float(np.sum(count * np.log(self._pool().scale)))
 
     def states(self, times: Any = None, *, series: int = 0, level: float = 0.9) -> States:
         """The smoothed states of one series at its own times, or at any others, with a band.

@@ -99,7 +99,7 @@ def _estimate_arrays(fit: Any) -> dict[str, Any]:
         "GGt": (square, fit.GGt),
         "H": (square, fit.H),
         "noise": (("state",), fit.noise),
-        fit.method.objective_name: ((), np.asarray(fit.estimate.criterion)),
+        fit.method.objective_name: ((), np.asarray(getattr(fit, fit.method.objective_name))),
         "key": axes("key", np.asarray(jax.random.key_data(fit.key))),
     }
     own = {f"estimate_{name}": getattr(fit.estimate, name) for name in _OWN}
