@@ -133,6 +133,15 @@ def draw_of(solver, samples):
 
 
 @functools.cache
+def apart_of(dense):
+    def draws(params, data):
+        sampler = dense.condition(params, data).sampler()
+        return sampler.draw_dz(4, jax.random.key(1)), sampler.draw_path(4, jax.random.key(1))
+
+    return quick(draws)
+
+
+@functools.cache
 def conditional_of(dense):
     return quick(dense._conditional)
 
@@ -458,6 +467,30 @@ def test_drawn_moments(which):
         assert 0.7 < np.mean(score**2) < 1.3
 
 
+def test_the_two_models_drawn_apart_have_the_moments_of_the_joint():
+    """The roots that ż and (x, o) are drawn with give their covariances, to the seven digits they are held in."""
+    n, states = ROWS, 2
+    dense, space = solvers("matern52")
+    params, data = problem(irregular, 7, states)
+    mean, cov = exact_moments(dense, params, data)
+    pick = np.arange(3 * states * n).reshape(3, states, n).transpose(0, 2, 1)  # z, ż, o; time; state
+    z, dz, o = np.eye(3 * states * n)[pick]
+    apart = quick(lambda params, data: dense.condition(params, data).sampler())(params, data)
+    for got, maps in ((apart.dz, [dz]), (apart.path, [z + o, o])):
+        linear = np.stack(maps)
+        close(got.mean, linear @ mean, 1e-12)
+        rows = linear.transpose(1, 0, 2, 3).reshape(-1, mean.size)
+        root = np.asarray(got.chol, float)
+        close(root @ root.T, rows @ cov @ rows.T, 1e-6)
+    key = jax.random.key(1)
+    together, either = space.draw(params, data, 6, key), space.condition(params, data).sampler()
+    close(either.draw_dz(6, key), together.dz)
+    close(either.draw_path(6, key), jnp.stack([together.z + together.o, together.o]))
+    for drawn in (apart.draw_dz(6, key)[None], apart.draw_path(6, key)):
+        close(drawn[:, :3] + drawn[:, 3:], 2 * jnp.mean(drawn, axis=1, keepdims=True) + 0 * drawn[:, :3], 1e-12)
+        assert np.all(np.std(np.asarray(drawn[:, :3]), axis=1)[:, 1:] > 0)
+
+
 @pytest.mark.parametrize("kernel", ["rbf", "sigmoid", "rational_quadratic"])
 def test_dense_draws_of_smooth_kernels_are_finite(kernel):
     """Almost without noise, and of a large scale: the posterior is what rounding leaves of a much larger prior."""
@@ -470,6 +503,7 @@ def test_dense_draws_of_smooth_kernels_are_finite(kernel):
             )
             draws = draw_of(dense, 4)(params, data, jax.random.key(1))
             assert all(np.all(np.isfinite(a)) for a in vars(draws).values())
+            assert all(np.all(np.isfinite(a)) for a in apart_of(dense)(params, data))
             x = np.asarray(draws.z + draws.o)
             # What was observed is known at least as well as by its own observation alone.
             assert np.max(np.abs(x[:2] - x[2:])) / 2 < 6 * np.sqrt(noise**2 + JITTER)

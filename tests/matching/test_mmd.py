@@ -84,6 +84,18 @@ def test_median_length_is_the_median_distance(seed):
     assert float(mmd.median_length(jnp.asarray(a), jnp.asarray(b))) == pytest.approx(np.median(distances), rel=1e-12)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_pair_length_is_near_the_median_distance_across(seed):
+    """256 pairs in place of 65536: the standard error of a median is 1/(2 density √n)."""
+    rng = np.random.default_rng(seed)
+    a, b = rng.normal(size=(256, 6)), 2 * rng.normal(size=(256, 6)) + 1
+    across = np.linalg.norm(a[:, None] - b[None], axis=2)
+    density = np.mean(np.abs(across / np.median(across) - 1) < 0.05) / 0.1
+    assert 0.5 / np.sqrt(256) / density < 0.025
+    assert float(mmd.pair_length(jnp.asarray(a), jnp.asarray(b))) == pytest.approx(np.median(across), rel=4 * 0.025)
+    assert float(mmd.pair_length(jnp.asarray(a), jnp.asarray(a))) > 0
+
+
 def test_equal_samples_have_a_length_and_a_slope():
     """All samples in one point: nothing divides by zero, and the derivative is a number."""
     same = jnp.ones((4, 2))

@@ -8,6 +8,7 @@ from sdefit.gp.evidence import Evidence as Evidence
 from sdefit.gp.evidence import fit_evidence as fit_evidence
 from sdefit.gp.kernels import KERNELS as KERNELS
 from sdefit.gp.kernels import get_kernel as get_kernel
+from sdefit.gp.latent import AncestralSampler as AncestralSampler
 from sdefit.gp.latent import Conditional as Conditional
 from sdefit.gp.latent import Draws as Draws
 from sdefit.gp.latent import LatentParams as LatentParams

@@ -11,7 +11,7 @@ import jax.scipy.linalg as jsl
 
 from sdefit._types import Array, Float, Scalar, Times
 from sdefit.gp.kernels import Kernel
-from sdefit.gp.latent import Conditional, Draws, LatentParams, Posterior, Solver, row_normals
+from sdefit.gp.latent import AncestralSampler, Conditional, Draws, LatentParams, Posterior, Solver, row_normals
 from sdefit.ssm.kalman import Observations
 
 
@@ -82,11 +82,53 @@ class DenseConditional(Conditional):
     chol: Float[Array, "all all"]
 
     def draw(self, samples: int, key) -> Draws:
+        return Draws(*_Gaussian(self.mean, self.chol).draw(samples, key))
+
+    def sampler(self) -> "DenseSampler":
         _, n, k = self.mean.shape
-        noise = row_normals(key, n, (3 * k, samples // 2), self.chol.dtype).reshape(n * 3 * k, samples // 2)
-        moved = (self.chol @ noise).reshape(n, 3, k, samples // 2).transpose(1, 2, 0, 3)
-        moved = jnp.concatenate([moved, -moved], axis=-1)
-        return Draws(*(m[None] + d.transpose(2, 1, 0) for m, d in zip(self.mean, moved, strict=True)))
+        z, dz, o = jnp.moveaxis(self.chol.reshape(n, 3, k, -1), 1, 0)
+        path = _Gaussian.of(jnp.stack([self.mean[0] + self.mean[2], self.mean[2]]), jnp.stack([z + o, o]))
+        return DenseSampler(_Gaussian.of(self.mean[1:2], dz[None]), path)
+
+
+class DenseSampler(AncestralSampler):
+    """ż and (x, o) by Cholesky factors of their own, a ninth and four ninths of the joint one.
+
+    The factors are in single precision: what they give is added to means that have all digits, and rounding it is far
+    below the scatter of a batch.
+    """
+
+    dz: "_Gaussian"
+    path: "_Gaussian"
+
+    def draw_dz(self, samples: int, key) -> Float[Array, "samples times state"]:
+        return self.dz.draw(samples, key)[0]
+
+    def draw_path(self, samples: int, key) -> Float[Array, "2 samples times state"]:
+        return self.path.draw(samples, key)
+
+
+class _Gaussian(eqx.Module):
+    """Some functions of time, jointly Gaussian: their means, and the Cholesky factor of all, time by time."""
+
+    mean: Float[Array, "parts times state"]
+    chol: Float[Array, "all all"]
+
+    @classmethod
+    def of(cls, mean: Float[Array, "parts times state"], root: Float[Array, "parts times state all"]) -> "_Gaussian":
+        """The one with this mean, and the covariance `root` `root`ᵀ."""
+        rows = jnp.swapaxes(root, 0, 1).reshape(mean.size, -1)
+        full = rows @ rows.T
+        # As in `condition`; the last term lets a part that is known exactly have a factor.
+        chol = jnp.linalg.cholesky(full + jnp.diag(1e-8 * jnp.diagonal(full) + 1e-12))
+        return cls(mean, chol.astype(jnp.float32))
+
+    def draw(self, samples: int, key) -> Float[Array, "parts samples times state"]:
+        parts, n, k = self.mean.shape
+        noise = row_normals(key, n, (parts * k, samples // 2), self.chol.dtype).reshape(-1, samples // 2)
+        moved = jnp.matmul(self.chol, noise, precision="highest").reshape(n, parts, k, samples // 2)
+        moved = jnp.concatenate([moved, -moved], axis=-1).transpose(1, 3, 0, 2)
+        return self.mean[:, None] + moved.astype(self.mean.dtype)
 
 
 def _ou(params: LatentParams, times: Times) -> Float[Array, "all all"]:

@@ -51,6 +51,35 @@ class Conditional(eqx.Module):
     def draw(self, samples: int, key: Key) -> Draws:
         """Joint draws, in antithetic pairs: the second half mirrors the first about the mean."""
 
+    def sampler(self) -> "AncestralSampler":
+        """The same, prepared for many batches of which each needs ż or the path alone."""
+        return JointSampler(self)
+
+
+class AncestralSampler(eqx.Module):
+    """What the two graphical models of the paper begin with, each drawn by itself (Algorithm 1)."""
+
+    @abc.abstractmethod
+    def draw_dz(self, samples: int, key: Key) -> Float[Array, "samples times state"]:
+        """ż given the data, in antithetic pairs."""
+
+    @abc.abstractmethod
+    def draw_path(self, samples: int, key: Key) -> Float[Array, "2 samples times state"]:
+        """x = z + o and o given the data, in antithetic pairs."""
+
+
+class JointSampler(AncestralSampler):
+    """Draws all of z, ż and o for either: as cheap as that where a draw costs O(N)."""
+
+    conditional: Conditional
+
+    def draw_dz(self, samples: int, key: Key) -> Float[Array, "samples times state"]:
+        return self.conditional.draw(samples, key).dz
+
+    def draw_path(self, samples: int, key: Key) -> Float[Array, "2 samples times state"]:
+        drawn = self.conditional.draw(samples, key)
+        return jnp.stack([drawn.z + drawn.o, drawn.o])
+
 
 class Solver(eqx.Module):
     """One way to do the Gaussian algebra. All solvers give the same numbers where they all apply."""

@@ -93,7 +93,12 @@ def sample_derivatives(
     conditional: gp.Conditional, ou_rate: Scalar, rows: Observations, samples: int, key: Key
 ) -> DerivativeSamples:
     """Joint draws of ż, x and o given the data for every series, at every one of these rows: Algorithm 1."""
-    keys = jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(rows.times.shape[0]))
+    keys = series_keys(key, rows.times.shape[0])
     draws = over_series(lambda one, k: one.draw(samples, k), out_axes=1)(conditional, keys)
     seen = jnp.any(rows.observed, axis=-1)
     return DerivativeSamples(draws.dz, draws.z + draws.o, draws.o, rows.times, seen, ou_rate)
+
+
+def series_keys(key: Key, series: int) -> Key:
+    """A key for each series, whatever their number."""
+    return jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(series))

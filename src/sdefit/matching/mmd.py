@@ -30,6 +30,15 @@ def median_length(a: Float[Array, "samples dim"], b: Float[Array, "samples dim"]
     return jnp.sqrt(jnp.maximum(middle, 1e-30))
 
 
+def pair_length(a: Float[Array, "samples dim"], b: Float[Array, "samples dim"]) -> Scalar:
+    """The median distance of the pairs (a_i, b_i), for samples that were drawn apart.
+
+    It estimates the median distance across, which the published code takes, from as many pairs as there are samples:
+    sorting the distances of all pairs takes twenty times as long as MMD² itself.
+    """
+    return jnp.sqrt(jnp.maximum(jnp.median(jnp.sum((a - b) ** 2, axis=1)), 1e-30))
+
+
 def _kernel(a, b, length):
     return 1 / (1 + _square_distances(a, b) / (2 * length**2))
 

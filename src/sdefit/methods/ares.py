@@ -198,13 +198,13 @@ class AReS(Method):
         """Both kinds of samples drawn anew, and apart, for every batch."""
         scaled, (data_key, model_key) = _Scaled.of(given.samples), jax.random.split(key)
 
-        def draw(key: Key, i) -> DerivativeSamples:
-            return given.draw(self.batch, jax.random.fold_in(key, i))
+        def data(i):
+            return scaled(given.data_batch(self.batch, jax.random.fold_in(data_key, i)))
 
         def model(i, v):
-            return scaled(draw(model_key, i).from_drift(drift, guess.theta(v)))
+            return scaled(given.model_batch(drift, guess.theta(v), self.batch, jax.random.fold_in(model_key, i)))
 
-        return critic.Samplers(lambda i: scaled(draw(data_key, i).dz), model)
+        return critic.Samplers(data, model)
 
 
 class _Batches(eqx.Module):

@@ -3,14 +3,15 @@
 import dataclasses
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 
 from sdefit import gp
 from sdefit._types import Array, Bool, Float, Key, Theta
 from sdefit.data import Pool, over_series
-from sdefit.dynamics.on_path import drift_on_path
+from sdefit.dynamics.on_path import PathDrift, drift_on_path
 from sdefit.dynamics.sde import SDE
-from sdefit.matching.derivative_samples import DerivativeSamples, sample_derivatives
+from sdefit.matching.derivative_samples import DerivativeSamples, sample_derivatives, series_keys
 from sdefit.matching.initial_guess import InitialGuess
 from sdefit.matching.latent_process import LatentGPFit, LatentProcess, observations, with_midpoints
 from sdefit.matching.refinement import Refinement, refine
@@ -27,7 +28,7 @@ class Conditioned(eqx.Module):
     every `step`-th row, the observations alone.
     """
 
-    conditional: gp.Conditional | None  # what new draws need
+    sampler: gp.AncestralSampler | None  # what new draws need
     ou_rate: Array
     rows: Observations
     path: Float[Array, "series rows state"]
@@ -35,14 +36,25 @@ class Conditioned(eqx.Module):
     speed: Array
     step: int = eqx.field(static=True)
 
-    def draw(self, samples: int, key: Key) -> DerivativeSamples:
-        """New samples of ż."""
-        assert self.conditional is not None
-        return sample_derivatives(self.conditional, self.ou_rate, self.rows, samples, key).every(self.step)
+    def data_batch(self, samples: int, key: Key) -> Float[Array, "samples series times state"]:
+        """New samples of ż from the data's model."""
+        return self._over_series(lambda one, k: one.draw_dz(samples, k), key)
+
+    def model_batch(
+        self, drift: PathDrift, theta: Theta, samples: int, key: Key
+    ) -> Float[Array, "samples series times state"]:
+        """New samples of ż = f(x, θ) + γ o from the drift's model."""
+        x, o = self._over_series(lambda one, k: tuple(one.draw_path(samples, k)), key)
+        return jax.vmap(drift, in_axes=(0, None))(x, theta) + self.samples.ou_rate * o
+
+    def _over_series(self, draw, key: Key):
+        assert self.sampler is not None
+        drawn = over_series(draw, out_axes=1)(self.sampler, series_keys(key, self.rows.times.shape[0]))
+        return jax.tree.map(lambda a: a[:, :, :: self.step], drawn)
 
     def without_draws(self) -> "Conditioned":
         """The same without what new draws would need."""
-        return dataclasses.replace(self, conditional=None)
+        return dataclasses.replace(self, sampler=None)
 
 
 class MatchingProblem(eqx.Module):
@@ -112,7 +124,8 @@ class GradientMatching(eqx.Module):
         conditional = over_series(evidence.solver.condition, (None, 0))(params, rows)
         fine = sample_derivatives(conditional, params.ou_rate, rows, self.samples, key)
         samples, path = fine.every(step), jnp.mean(fine.x, axis=0)  # half of the draws mirror the other half
-        return Conditioned(conditional, params.ou_rate, rows, path, samples, samples.speed(params.G), step)
+        sampler = over_series(lambda one: one.sampler())(conditional)
+        return Conditioned(sampler, params.ou_rate, rows, path, samples, samples.speed(params.G), step)
 
     def finish(self, model: SDE, pool: Pool, found: MatchingResult) -> Estimate:
         """The refinement, where the settings ask for one, and the estimate with figures of the way there."""

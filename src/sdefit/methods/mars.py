@@ -155,14 +155,17 @@ class MaRS(Method):
         """θ by Adam on MMD², every batch of both kinds of samples drawn anew: Algorithm 3 of the paper."""
         given, guess = problem.given, problem.guess
         adam = optax.adam(self.learning_rate)
+        center = jnp.mean(given.samples.dz, axis=0)
+
+        def single(dz):  # about the data's mean, where single precision has digits to spare
+            return given.samples.flat(dz - center[None]).astype(jnp.float32)
 
         def loss(u, key):
             data_key, model_key = jax.random.split(key)
-            first, second = given.draw(self.samples, data_key), given.draw(self.samples, model_key)
-            data = first.flat(first.dz)
-            model = second.flat(second.from_drift(drift, guess.bounds.constrain(u)))
-            length = mmd.median_length(jax.lax.stop_gradient(data), jax.lax.stop_gradient(model))
-            return mmd.mmd_squared(data, model, length)
+            data = single(given.data_batch(self.samples, data_key))
+            model = single(given.model_batch(drift, guess.bounds.constrain(u), self.samples, model_key))
+            length = mmd.pair_length(data, jax.lax.stop_gradient(model))
+            return mmd.mmd_squared(data, model, length).astype(u.dtype)
 
         def step(carry, key):
             u, state = carry
