@@ -1,5 +1,6 @@
 """The evidence fit: against an exact likelihood, on data drawn from the model, and its starts."""
 
+import dataclasses
 import functools
 
 import jax
@@ -178,6 +179,26 @@ def test_coordinates_are_read_in_order(kernel, kind):
     assert model.params(u).noise[0] == pytest.approx(np.exp(0.4))
     if kernel == "sigmoid":
         assert model.params(u).shape[-1] == pytest.approx(np.exp(u[-1]))
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "sigmoid"])
+def test_shared_hyperparameters_are_the_same_for_all_states(kernel):
+    """φ and σ are the means of their coordinates; G is its own; weak priors and walls see what is shared."""
+    own = evidence_of(kernel, "full", 2)
+    shared = dataclasses.replace(own, shared=True)
+    u = jnp.asarray(np.random.default_rng(0).normal(size=9 + 2 * own.shaped))
+    tied = shared.params(u)
+    np.testing.assert_allclose(tied.length, np.exp(np.mean(u[2:4])))
+    np.testing.assert_allclose(tied.noise, np.exp(np.mean(u[4:6])))
+    np.testing.assert_allclose(tied.shape, np.exp(np.mean(u[9:])) if own.shaped else 1.0)
+    np.testing.assert_array_equal(tied.G, own.params(u).G)
+    even = jnp.concatenate(
+        [jnp.repeat(jnp.mean(u[:6].reshape(3, 2), axis=1), 2), u[6:9], jnp.full(u.size - 9, jnp.mean(u[9:]))]
+    )
+    levels = NoiseLevels(jnp.zeros(2), jnp.zeros(2))
+    assert shared.penalty(u, levels, jnp.asarray(9.0)) == pytest.approx(
+        float(own.penalty(even, levels, jnp.asarray(9.0)))
+    )
 
 
 def test_the_rate_is_per_unit_of_time_or_follows_the_lengths():

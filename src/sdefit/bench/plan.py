@@ -1,7 +1,6 @@
 """A plan: which systems, methods and realizations; and its cells, each a block of realizations run as one program."""
 
 import dataclasses
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -102,8 +101,7 @@ def settings(system: str, name: str) -> Method:
     if base == name:
         return kind(**told)
     if hasattr(kind, "paper"):
-        recipe = kind.paper(**_known(problem.recipe, inspect.signature(kind.paper).parameters))
-        return dataclasses.replace(recipe, **told)
+        return dataclasses.replace(kind.paper(system), **told)
     recipe = _known(problem.recipe, [field.name for field in dataclasses.fields(kind)])
     if not recipe:
         raise ModelError(f"--methods must be among those with a recipe of the paper's own, not {name!r}; write {base}")

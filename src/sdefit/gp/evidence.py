@@ -19,6 +19,7 @@ class Evidence(eqx.Module):
 
     γ is `fixed_ou_rate` per `unit` of time if given, else one over the mean length of z: o then takes up
     what moves faster than the path itself, whatever the unit of time. What the refinement finds hardly depends on it.
+    φ and σ are of each state, or `shared` by all, in standardised units.
     """
 
     solver: Solver
@@ -27,6 +28,7 @@ class Evidence(eqx.Module):
     even: Float[Array, "state"]
     unit: Scalar
     fixed_ou_rate: float | None = eqx.field(static=True, default=None)
+    shared: bool = eqx.field(static=True, default=False)
 
     @property
     def states(self) -> int:
@@ -34,11 +36,20 @@ class Evidence(eqx.Module):
 
     def params(self, u: Float[Array, "coordinates"]) -> LatentParams:
         """The hyper-parameters from log scale, log length, log σ, the entries of G[, log shape]."""
-        K = self.states
+        K, u = self.states, self._tied(u)
         length = jnp.exp(u[K : 2 * K])
         G = self.diffusion.matrix(u[3 * K : 3 * K + self.diffusion.size], self.even)
         shape = jnp.exp(u[-K:]) if self.shaped else jnp.ones(K, u.dtype)
         return LatentParams(jnp.exp(u[:K]), length, shape, jnp.exp(u[2 * K : 3 * K]), G, self._ou_rate(length))
+
+    def _tied(self, u: Float[Array, "coordinates"]) -> Float[Array, "coordinates"]:
+        """Where φ and σ are shared: for each of their coordinates the mean over states."""
+        if not self.shared:
+            return u
+        K, G = self.states, u[3 * self.states : 3 * self.states + self.diffusion.size]
+        first, last = u[: 3 * K].reshape(3, K), u[3 * K + G.size :]
+        means = jnp.repeat(jnp.mean(first, axis=1), K), jnp.full_like(last, jnp.mean(last) if last.size else 0.0)
+        return jnp.concatenate([means[0], G, means[1]])
 
     def _ou_rate(self, length: Float[Array, "state"]) -> Scalar:
         return 1 / jnp.exp(jnp.mean(jnp.log(length))) if self.fixed_ou_rate is None else self.fixed_ou_rate * self.unit
@@ -52,7 +63,7 @@ class Evidence(eqx.Module):
 
     def penalty(self, u: Float[Array, "coordinates"], levels: NoiseLevels, maximum: Scalar) -> Scalar:
         """−log of the weak priors, and walls around the φ that data could determine."""
-        K = self.states
+        K, u = self.states, self._tied(u)
         walls = wall(u[:K], -4.0, 3.0) + wall(u[K : 2 * K], jnp.log(0.5), jnp.log(maximum))
         if self.shaped:
             walls = walls + wall(u[-K:], -4.0, 4.0)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from sdefit._types import Array, Bool, Float, Int, Key, Scalar, Theta
+from sdefit.matching.convergence import has_settled
 
 WIDTHS = (256, 128)  # nodes of the two hidden layers, as in the paper
 WINDOW = 25  # steps of θ in one window; at the end of each the training is looked at
@@ -37,13 +38,13 @@ class Critic(eqx.Module):
         return x @ self.weights[2]
 
 
-def new_critic(dim: int, live: Scalar, key: Key) -> Critic:
+def new_critic(dim: int, live: Scalar, key: Key, widths: tuple[int, int] = WIDTHS) -> Critic:
     """A critic with random weights for samples of which `live` of the `dim` entries are more than padding.
 
     The weights of an entry depend on its place alone, so that padding behind it changes nothing.
     """
     first, second, third = jax.random.split(key, 3)
-    wide, narrow = WIDTHS
+    wide, narrow = widths
 
     def row(n: Int[Array, ""]):
         return jax.random.normal(jax.random.fold_in(first, n), (wide,), jnp.float32)
@@ -73,10 +74,11 @@ def gradient_norm(slope: Samples) -> Float[Array, "samples"]:
 
 
 class Samplers(NamedTuple):
-    """Samples of both distributions: the i-th batch of the data's, and of the model's at θ."""
+    """Samples of both distributions: the i-th batch of the data's, and of the model's at θ; and where θ may be."""
 
     data: Callable[[Int[Array, ""]], Samples]
     model: Callable[[Int[Array, ""], Theta], Samples]
+    project: Callable[[Theta], Theta] = lambda theta: theta
 
 
 class WGANConfig(NamedTuple):
@@ -91,8 +93,9 @@ class WGANConfig(NamedTuple):
     - `wait`: how many of them θ stays where it is, while the critic learns.
     - `tolerance`: training is over when the mean of θ over a window is this near to that over the one before, in every
       coordinate, or when θ goes to and fro by not many times that without a trend; θ is then the mean over these
-      windows. With 0 all steps are made, and θ is the last.
+      windows. With 0 all steps are made, and θ is the last; it has converged if it had settled by then.
     - `restarts`: how often a critic that died or exploded is replaced.
+    - `momentum`: of the critic's Adam.
     """
 
     penalty: float
@@ -104,6 +107,7 @@ class WGANConfig(NamedTuple):
     wait: int
     tolerance: float
     restarts: int
+    momentum: float = 0.5
 
 
 class TrainingResult(eqx.Module):
@@ -187,9 +191,9 @@ def _result(end: _Training, start: Theta, config: WGANConfig) -> TrainingResult:
     path = jnp.where(done[:, :, None], end.path, jnp.nan).reshape(-1, start.size)
     distances = jnp.where(done, end.distances, jnp.nan).ravel()
     theta = _mean(end.path, end.window - 1, jnp.maximum(end.settled, 2)) if config.tolerance else end.players.theta
-    converged = end.settled > 0 if config.tolerance else ~end.dead
+    settled = ~end.dead & (end.settled > 0 if config.tolerance else has_settled(path))
     return TrainingResult(
-        jnp.where(end.dead, start, theta), end.players.critic, path, distances, converged, ~end.dead, end.restarts
+        jnp.where(end.dead, start, theta), end.players.critic, path, distances, settled, ~end.dead, end.restarts
     )
 
 
@@ -223,7 +227,7 @@ def _optimisers(config: WGANConfig) -> tuple[optax.GradientTransformation, optax
         late = jnp.maximum(count - config.wait, 0) / WINDOW if config.tolerance else 0.0
         return jnp.where(count < config.wait, 0.0, config.rate / (1 + late))
 
-    return optax.adam(config.critic_rate, 0.5, 0.9), optax.adam(rate, 0.0, 0.9)
+    return optax.adam(config.critic_rate, config.momentum, 0.9), optax.adam(rate, 0.0, 0.9)
 
 
 def _step(samplers: Samplers, config: WGANConfig, optimisers, players: _Players, key: Key):
@@ -245,7 +249,7 @@ def _step(samplers: Samplers, config: WGANConfig, optimisers, players: _Players,
     slope = input_gradients(critic, model)
     # θ descends the estimate, of which only the model's half depends on it.
     move, theta_state = optimisers[1].update(back(-slope / slope.shape[0])[0], players.theta_state)
-    theta, steep = players.theta + move, jnp.sqrt(jnp.mean(gradient_norm(slope) ** 2))
+    theta, steep = samplers.project(players.theta + move), jnp.sqrt(jnp.mean(gradient_norm(slope) ** 2))
     # Over its own slope the estimate is a distance, also where a penalty or clipping does not hold the slope at 1.
     distance = (wasserstein_estimate(critic, samplers.data(batch), model) / steep).astype(theta.dtype)
     return _Players(critic, theta, state, theta_state, batch + 1), (theta, distance, steep)

@@ -7,6 +7,7 @@ smoother: the data-based samples are its ż, and the SDE-based samples are compu
 """
 
 import functools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -99,6 +100,6 @@ def sample_derivatives(
     return DerivativeSamples(draws.dz, draws.z + draws.o, draws.o, rows.times, seen, ou_rate)
 
 
-def series_keys(key: Key, series: int) -> Key:
+def series_keys(key: Key, series: int) -> Any:
     """A key for each series, whatever their number."""
     return jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(series))

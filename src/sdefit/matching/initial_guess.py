@@ -17,6 +17,23 @@ from sdefit.matching.parameter_scales import informed_scales, local_scales, scal
 _CORRELATED = 10  # neighbouring residuals of smoothed means that hang together
 
 
+class Box(eqx.Module):
+    """A range in which θ itself is stepped, as in the published code: what leaves it is put back on its edge."""
+
+    lower: Theta
+    upper: Theta
+
+    @classmethod
+    def of(cls, model: SDE, least: float, most: float) -> "Box":
+        """The range from `least` to `most`, as far as the model's own bounds allow it."""
+        return cls(jnp.maximum(jnp.array(model.bounds.lower), least), jnp.minimum(jnp.array(model.bounds.upper), most))
+
+    def constrain(self, u: Theta) -> Theta:
+        return jnp.clip(u, self.lower, self.upper)
+
+    unconstrain = constrain
+
+
 class InitialGuess(eqx.Module):
     """A first θ, in unconstrained coordinates u = `u` + `whitening` v, and the natural scales of θ."""
 
@@ -25,11 +42,15 @@ class InitialGuess(eqx.Module):
     whitening: Float[Array, "params params"]
     scales: Theta
     by_increments: Theta  # the θ that matches the increments of x instead
-    bounds: ScaledBounds
+    bounds: ScaledBounds | Box
 
     def theta(self, v: Theta) -> Theta:
         """θ at v: the mean square residual grows by its own size from v = 0 to |v| = 1."""
         return self.bounds.constrain(self.u + self.whitening @ v)
+
+    def project(self, v: Theta) -> Theta:
+        """The v that is nearest in the range of θ: v itself, where coordinates are unconstrained."""
+        return self.bounds.constrain(self.u + v) - self.u if isinstance(self.bounds, Box) else v
 
 
 def guess_by_means(
@@ -63,13 +84,24 @@ def guess_by_means(
 
 
 def random_guess(
-    model: SDE, pool: Pool, samples: DerivativeSamples, speed: Scalar, drift: PathDrift, start: Theta, key: Key
+    model: SDE,
+    pool: Pool,
+    samples: DerivativeSamples,
+    speed: Scalar,
+    drift: PathDrift,
+    start: Theta,
+    box: Box | None,
+    key: Key,
 ) -> InitialGuess:
-    """The published code's start, |N(0, 1)| where the user gave none: in the user's units, as are its coordinates."""
+    """The published code's start, |N(0, 1)| where the user gave none: in the user's units, as are its coordinates.
+
+    These are θ itself inside a box, or unconstrained without one.
+    """
     unit = parameter_units(model, pool)
     scales = scales_on_path(drift, jnp.mean(samples.x, axis=0), speed, samples.observed, unit)
     begin = jnp.where(jnp.isfinite(start), start, jnp.abs(jax.random.normal(key, start.shape)))
-    bounds = ScaledBounds(model.bounds, jnp.ones_like(unit))
+    bounds = ScaledBounds(model.bounds, jnp.ones_like(unit)) if box is None else box
+    begin = begin if box is None else box.constrain(begin)
     return InitialGuess(begin, bounds.unconstrain(begin), jnp.eye(start.size), scales, begin, bounds)
 
 

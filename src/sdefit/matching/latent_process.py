@@ -28,6 +28,7 @@ class LatentProcess(eqx.Module):
     evidence_starts: int
     iterations: int
     jitter: float
+    shared: bool = False  # φ and σ are the same for all states
 
     def evidence(self, model: SDE, pool: Pool) -> gp.Evidence:
         """The evidence of φ, σ and G for these data."""
@@ -38,6 +39,7 @@ class LatentProcess(eqx.Module):
             even_scale(pool.scale),
             pool.time_scale if self.ou_rate is not None else jnp.ones(()),
             self.ou_rate,
+            self.shared,
         )
 
     def fit(self, model: SDE, pool: Pool) -> LatentGPFit:

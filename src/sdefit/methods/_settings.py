@@ -7,6 +7,7 @@ from typing import Any
 from sdefit import gp
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
+from sdefit.matching.initial_guess import Box
 
 
 def check_whole(method: Any, **least: int) -> None:
@@ -52,6 +53,7 @@ def check_matching(method: Any, least: dict[str, int], *above: str) -> None:
     check_whole(method, **least)
     if method.samples % 2:
         raise _refusal(method, "samples", "even (half mirror the other half)")
+    check_flag(method, "shared_gp")
     given = [word for word in ("ou_rate", *above) if getattr(method, word) is not None]
     check_above_zero(method, "jitter", *given)
 
@@ -61,6 +63,17 @@ def check_free(method: Any, model: SDE) -> None:
     if not model.free:
         name = type(method).__name__
         raise ModelError(f"{name} needs one or more free parameters, but all are fixed; give one a range: sf.real()")
+
+
+def box_of(model: SDE, theta_range: tuple[float, float] | None) -> Box | None:
+    """The range in which θ is stepped, None for none; refused where a parameter can have no value in it."""
+    if theta_range is None:
+        return None
+    low, high = theta_range
+    for name, lower, upper in zip(model.free, model.bounds.lower, model.bounds.upper, strict=True):
+        if not max(low, lower) < min(high, upper):
+            raise ModelError(f"theta_range must meet the range of {name}, {lower:g} to {upper:g}, not {theta_range!r}")
+    return Box.of(model, low, high)
 
 
 def is_finite(number: Any) -> bool:

@@ -17,7 +17,7 @@ from sdefit.matching import critic
 from sdefit.matching.derivative_samples import DerivativeSamples
 from sdefit.matching.initial_guess import InitialGuess, guess_by_means, random_guess, select_start
 from sdefit.matching.latent_process import LatentGPFit, LatentProcess
-from sdefit.methods._settings import check_flag, check_free, check_matching, check_not_negative
+from sdefit.methods._settings import box_of, check_flag, check_free, check_matching, check_not_negative
 from sdefit.methods.gradient_matching import (
     Conditioned,
     GradientMatching,
@@ -26,6 +26,7 @@ from sdefit.methods.gradient_matching import (
     MatchingState,
 )
 from sdefit.methods.interface import Method, ParameterCovariance, Stage
+from sdefit.methods.published import BATCH, CLIP, CODE_BATCH, published
 from sdefit.result import Estimate
 
 
@@ -39,7 +40,7 @@ class AReS(Method):
     3. The refinement, which the paper does not have: the drift enters the process through the weak form, and G, σ and θ
        are estimated again.
 
-    `AReS.paper()` is the published recipe: clipped weights, new samples at every step, a random start, no
+    `AReS.paper("lv")` is the published recipe: clipped weights, new samples at every step, a random start, no
     refinement.
 
     **Arguments**
@@ -62,6 +63,10 @@ class AReS(Method):
     - `tolerance`: training ends when θ moves by less than this between windows, or oscillates without a trend by not
       many times that; with 0 it makes all steps.
     - `restarts`: how often a critic that failed is replaced.
+    - `widths`: nodes of the critic's two hidden layers.
+    - `momentum`: of the critic's Adam; with 0 it is RMSProp but for the first steps.
+    - `shared_gp`: one set of hyper-parameters φ and σ for all states, in standardised units.
+    - `theta_range`: None, or with `resample` the range in which θ itself is stepped, in the user's units.
     - `resample`: draw both kinds of samples anew at every step, from a start of size |N(0, 1)| (Algorithm 2).
 
     >>> plain = sf.AReS.paper()
@@ -87,6 +92,10 @@ class AReS(Method):
     tolerance: float = 0.01
     restarts: int = 3
     resample: bool = False
+    widths: tuple[int, int] = critic.WIDTHS
+    momentum: float = 0.5
+    shared_gp: bool = False
+    theta_range: tuple[float, float] | None = None
 
     name: ClassVar[str] = "ares"
     title: ClassVar[str] = "AReS: gradient matching by a Wasserstein critic"
@@ -104,24 +113,26 @@ class AReS(Method):
         check_matching(self, least, "learning_rate", "critic_rate", "clip")
         if self.batch % 2 or self.samples % self.batch:
             raise ModelError(f"AReS: batch must be even and divide samples ({self.samples}), not {self.batch}")
-        check_not_negative(self, "penalty", "tolerance")
+        check_not_negative(self, "penalty", "tolerance", "momentum")
+        _check_widths(self.widths)
         check_flag(self, "resample")
 
     @classmethod
-    def paper(cls, kernel: str = "rbf", steps: int = 5000) -> "AReS":
-        """The recipe of the paper: dense kernel, OU rate 1, clipped weights, new batches of 256, no refinement.
+    def paper(cls, system: str, *, code: bool = False) -> "AReS":
+        """The recipe of the paper for one of its systems (`published`): dense kernel, γ = 1, clipping, new batches.
 
-        The paper takes the sigmoid kernel for Ornstein-Uhlenbeck and the double well, rbf for Lotka-Volterra and
-        Lorenz 63. It leaves open the learning rate, 1e-3 here for both players, and the critic's steps, 5 here;
-        weights are clipped at 0.01, as in its code.
+        With `code`, what the published code does where it differs from the text.
         """
+        found, batch = published(system), CODE_BATCH if code else BATCH
         return cls(
-            kernel, samples=256, batch=256, refinements=0, ou_rate=1.0, evidence_starts=3, steps=steps, critic_steps=5,
-            learning_rate=1e-3, critic_rate=1e-3, penalty=0.0, clip=0.01, tolerance=0.0, resample=True,
+            **found.latent(code), samples=batch, batch=batch, steps=found.ares_steps, critic_steps=found.critic_steps,
+            learning_rate=found.ares_rate, critic_rate=found.ares_rate, penalty=0.0, clip=CLIP, tolerance=0.0,
+            resample=True, widths=found.code_critic if code else critic.WIDTHS, momentum=0.0 if code else 0.5,
         )  # fmt: skip
 
     def check(self, model: SDE, pool: Pool) -> None:
         check_free(self, model)
+        box_of(model, self.theta_range)
 
     def stages(self) -> tuple[Stage, ...]:
         return self.fit_latent_process, self.sample_derivatives, self.match, self.refine
@@ -133,7 +144,8 @@ class AReS(Method):
         draw_key, start_key, _, _ = jax.random.split(key, 4)
         given, drift = self._common.condition(model, pool, found, draw_key), drift_on_path(model, pool, pool.times)
         if self.resample:
-            guess = random_guess(model, pool, given.samples, given.speed, drift, start, start_key)
+            box = box_of(model, self.theta_range)
+            guess = random_guess(model, pool, given.samples, given.speed, drift, start, box, start_key)
             return MatchingProblem(found, given, guess)
         first_batch = _Batches.of(given.samples, self.batch).batch(jnp.array(0))
         guess = guess_by_means(model, pool, first_batch, given.speed, drift, start, self.starts, start_key)
@@ -170,7 +182,9 @@ class AReS(Method):
 
     @property
     def _common(self) -> GradientMatching:
-        process = LatentProcess(self.kernel, self.ou_rate, self.evidence_starts, self.iterations, self.jitter)
+        process = LatentProcess(
+            self.kernel, self.ou_rate, self.evidence_starts, self.iterations, self.jitter, self.shared_gp
+        )
         return GradientMatching(process, self.samples, self.refinements)
 
     def _train(
@@ -179,11 +193,12 @@ class AReS(Method):
         """Training, with θ in whitened coordinates; where it begins near the answer, the critic first learns alone."""
         config = critic.WGANConfig(
             self.penalty, self.clip, self.critic_rate, self.learning_rate, self.critic_steps, self.steps,
-            0 if self.resample else critic.WINDOW, self.tolerance, self.restarts,
+            0 if self.resample else critic.WINDOW, self.tolerance, self.restarts, self.momentum,
         )  # fmt: skip
         live = jnp.sum(samples.observed) * float(samples.dz.shape[-1])
         dim = math.prod(samples.dz.shape[1:])
-        return critic.train(samplers, jnp.zeros_like(guess.u), lambda k: critic.new_critic(dim, live, k), config, key)
+        zero = jnp.zeros_like(guess.u)
+        return critic.train(samplers, zero, lambda k: critic.new_critic(dim, live, k, self.widths), config, key)
 
     def _in_turn(self, samples: DerivativeSamples, drift: PathDrift, guess: InitialGuess) -> critic.Samplers:
         """Samples drawn once, gone through batch by batch; both kinds in a batch come from the same draws."""
@@ -204,7 +219,13 @@ class AReS(Method):
         def model(i, v):
             return scaled(given.model_batch(drift, guess.theta(v), self.batch, jax.random.fold_in(model_key, i)))
 
-        return critic.Samplers(data, model)
+        return critic.Samplers(data, model, guess.project)
+
+
+def _check_widths(widths: tuple[int, int]) -> None:
+    """Refuse what is not the sizes of two layers."""
+    if not (isinstance(widths, tuple) and len(widths) == 2 and all(isinstance(n, int) and n > 0 for n in widths)):
+        raise ModelError(f"AReS: widths must be two whole numbers of at least 1, not {widths!r}")
 
 
 class _Batches(eqx.Module):

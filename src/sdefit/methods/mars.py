@@ -12,11 +12,13 @@ from sdefit.data import Pool
 from sdefit.dynamics.on_path import PathDrift, drift_on_path
 from sdefit.dynamics.sde import SDE
 from sdefit.matching import mmd
+from sdefit.matching.convergence import has_settled
 from sdefit.matching.initial_guess import guess_by_means, random_guess, select_start
 from sdefit.matching.latent_process import LatentGPFit, LatentProcess
-from sdefit.methods._settings import check_free, check_matching
+from sdefit.methods._settings import box_of, check_free, check_matching
 from sdefit.methods.gradient_matching import GradientMatching, MatchingProblem, MatchingResult, MatchingState
 from sdefit.methods.interface import Method, ParameterCovariance, Stage
+from sdefit.methods.published import BATCH, CODE_BATCH, published
 from sdefit.optimise import minimise
 from sdefit.result import Estimate
 
@@ -31,7 +33,7 @@ class MaRS(Method):
     4. The refinement, which the paper does not have: the drift enters the process through the weak form, and G, σ and θ
        are estimated again.
 
-    `MaRS.paper()` is the published recipe: no refinement, and new samples at every step of Adam.
+    `MaRS.paper("lv")` is the published recipe: no refinement, and new samples at every step of Adam.
 
     **Arguments**
     - `kernel`: covariance of the smooth part z: matern52, matern32 (both O(N)), rbf, rational_quadratic, sigmoid.
@@ -44,7 +46,9 @@ class MaRS(Method):
     - `iterations`: the most steps of each search.
     - `jitter`: added to the noise variance in standardised units.
     - `adam_steps`: 0, or how many steps of Adam with new samples take the place of the quasi-Newton search.
-    - `learning_rate`: of Adam, in the unconstrained coordinates of θ.
+    - `learning_rate`: of Adam, in the unconstrained coordinates of θ, or in θ itself (`theta_range`).
+    - `shared_gp`: one set of hyper-parameters φ and σ for all states, in standardised units.
+    - `theta_range`: None, or the range in which Adam steps θ itself, in the user's units.
 
     >>> sf.fit(model, series, sf.MaRS())
     Fit(model by mars: rate=0.77..., level=1.99...; ok)
@@ -60,6 +64,8 @@ class MaRS(Method):
     jitter: float = 1e-6
     adam_steps: int = 0
     learning_rate: float = 0.01
+    shared_gp: bool = False
+    theta_range: tuple[float, float] | None = None
 
     name: ClassVar[str] = "mars"
     title: ClassVar[str] = "MaRS: gradient matching by maximum mean discrepancy"
@@ -76,16 +82,20 @@ class MaRS(Method):
         check_matching(self, least, "learning_rate")
 
     @classmethod
-    def paper(cls, kernel: str = "rbf", adam_steps: int = 2000) -> "MaRS":
-        """The recipe of the paper: dense kernel, OU rate 1, Adam on new batches of 256, no refinement.
+    def paper(cls, system: str, *, code: bool = False) -> "MaRS":
+        """The recipe of the paper for one of its systems (`published`): dense kernel, γ = 1, Adam on new batches.
 
-        The paper takes the sigmoid kernel for Ornstein-Uhlenbeck and the double well, rbf for Lotka-Volterra and
-        Lorenz 63.
+        With `code`, what the published code does where it differs from the text.
         """
-        return cls(kernel, samples=256, refinements=0, ou_rate=1.0, evidence_starts=3, adam_steps=adam_steps)
+        found = published(system)
+        return cls(
+            **found.latent(code), samples=CODE_BATCH if code else BATCH,
+            adam_steps=found.mars_steps, learning_rate=found.mars_rate,
+        )  # fmt: skip
 
     def check(self, model: SDE, pool: Pool) -> None:
         check_free(self, model)
+        box_of(model, self.theta_range)
 
     def stages(self) -> tuple[Stage, ...]:
         return self.fit_latent_process, self.sample_derivatives, self.match, self.refine
@@ -98,7 +108,8 @@ class MaRS(Method):
         given, drift = self._common.condition(model, pool, found, draw_key), drift_on_path(model, pool, pool.times)
         if self.adam_steps:
             guess_key, _ = jax.random.split(start_key)
-            guess = random_guess(model, pool, given.samples, given.speed, drift, start, guess_key)
+            box = box_of(model, self.theta_range)
+            guess = random_guess(model, pool, given.samples, given.speed, drift, start, box, guess_key)
             return MatchingProblem(found, given, guess)
         guess = guess_by_means(model, pool, given.samples, given.speed, drift, start, self.starts, start_key)
         return MatchingProblem(found, given.without_draws(), guess)
@@ -107,8 +118,8 @@ class MaRS(Method):
         drift, samples = drift_on_path(model, pool, pool.times), found.given.samples
         if self.adam_steps:
             _, adam_key = jax.random.split(jax.random.split(key)[1])
-            theta, losses = self._by_adam(found, drift, adam_key)
-            first, converged = theta, jnp.all(jnp.isfinite(theta))
+            theta, losses, converged = self._by_adam(found, drift, adam_key)
+            first = theta
         else:
             theta, losses, converged = self._by_quasi_newton(found, drift)
             first = select_start(samples, drift, theta, found.guess)
@@ -132,7 +143,9 @@ class MaRS(Method):
 
     @property
     def _common(self) -> GradientMatching:
-        process = LatentProcess(self.kernel, self.ou_rate, self.evidence_starts, self.iterations, self.jitter)
+        process = LatentProcess(
+            self.kernel, self.ou_rate, self.evidence_starts, self.iterations, self.jitter, self.shared_gp
+        )
         return GradientMatching(process, self.samples, self.refinements)
 
     def _by_quasi_newton(self, problem: MatchingProblem, drift: PathDrift):
@@ -151,8 +164,8 @@ class MaRS(Method):
         found = minimise(loss, zero, iterations=self.iterations, tolerance=1e-4)
         return guess.theta(found.x), found.values / self.samples, found.converged
 
-    def _by_adam(self, problem: MatchingProblem, drift: PathDrift, key: Key) -> tuple[Theta, Array]:
-        """θ by Adam on MMD², every batch of both kinds of samples drawn anew: Algorithm 3 of the paper."""
+    def _by_adam(self, problem: MatchingProblem, drift: PathDrift, key: Key):
+        """θ by Adam on MMD² with every batch of both kinds drawn anew (Algorithm 3), and whether θ had settled."""
         given, guess = problem.given, problem.guess
         adam = optax.adam(self.learning_rate)
         center = jnp.mean(given.samples.dz, axis=0)
@@ -160,19 +173,20 @@ class MaRS(Method):
         def single(dz):  # about the data's mean, where single precision has digits to spare
             return given.samples.flat(dz - center[None]).astype(jnp.float32)
 
-        def loss(u, key):
+        def loss(v, key):
             data_key, model_key = jax.random.split(key)
             data = single(given.data_batch(self.samples, data_key))
-            model = single(given.model_batch(drift, guess.bounds.constrain(u), self.samples, model_key))
+            model = single(given.model_batch(drift, guess.theta(v), self.samples, model_key))
             length = mmd.pair_length(data, jax.lax.stop_gradient(model))
-            return mmd.mmd_squared(data, model, length).astype(u.dtype)
+            return mmd.mmd_squared(data, model, length).astype(v.dtype)
 
         def step(carry, key):
-            u, state = carry
-            value, gradient = jax.value_and_grad(loss)(u, key)
+            v, state = carry
+            value, gradient = jax.value_and_grad(loss)(v, key)
             move, state = adam.update(gradient, state)
-            return (u + move, state), value
+            v = guess.project(v + move)
+            return (v, state), (value, v)
 
-        keys = jax.random.split(key, self.adam_steps)
-        (u, _), losses = jax.lax.scan(step, (guess.u, adam.init(guess.u)), keys)
-        return guess.bounds.constrain(u), losses
+        keys, zero = jax.random.split(key, self.adam_steps), jnp.zeros_like(guess.u)
+        (v, _), (losses, path) = jax.lax.scan(step, (zero, adam.init(zero)), keys)
+        return guess.theta(v), losses, has_settled(path)
