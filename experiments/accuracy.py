@@ -30,8 +30,6 @@ DATA = ROOT / "experiments" / "data"
 SYSTEMS = ("ou", "dw", "lv", "l63")
 STEP = 1e-4  # of Euler-Maruyama, as for the frozen data
 
-# What the paper and its code took for each system: kernel, and steps of Adam (MaRS; AReS takes its own number).
-PAPER = {"ou": ("sigmoid", 2000), "dw": ("sigmoid", 2000), "lv": ("rbf", 1000), "l63": ("rbf", 2000)}
 # What the paper calls each method.
 PUBLISHED = {"mars": "MaRS", "ares": "AReS", "esgf": "ESGF", "vgpa": "VGPA", "npsde": "NPSDE"}
 # What maximum likelihood was given of the observation noise; --known-noise gives it to a method with such a setting.
@@ -106,10 +104,7 @@ def settings(method: str, system: str, paper: bool, known_noise: bool):
         return methods.get(method)()
     if method == "vgpa":
         return sf.VGPA(known_diffusion=sf.systems.get(system).G)
-    kernel, steps = PAPER[system]
-    if method == "ares":
-        return sf.AReS.paper(kernel)
-    return sf.MaRS.paper(kernel, adam_steps=steps)
+    return methods.get(method).paper(system)
 
 
 def run(system: str, data: str, count: int, method, batch: int) -> list[dict]:

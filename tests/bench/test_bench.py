@@ -141,6 +141,39 @@ def test_cells_hold_every_realization_once(count, block):
     assert len({cell.name for cell in made.cells()}) == len(made.cells())
 
 
+def test_the_paper_s_own_recipes_are_there_by_default():
+    assert plan.default_methods() == (
+        "auto", "mars", "mars:paper", "ares", "ares:paper", "esgf", "vgpa", "npsde", "moments"
+    )  # fmt: skip
+    assert [plan.is_recipe(name) for name in ("mars:paper", "mars", "vgpa:paper")] == [True, False, False]
+    problem = problems.get("ou")
+    assert cells.start_of(problem, "mars:paper", 0, 0) is None
+    assert cells.start_of(problem, "vgpa:paper", 0, 0) == cells.random_start(problem, 0, 0)
+
+
+def test_the_paper_s_own_recipes_are_given_fewer_realizations_on_a_cpu(monkeypatch):
+    """As many as 300 s of one core hold, and never none; as many as all others have on a GPU, or as are asked for."""
+    names, chosen = ["ou", "l63"], ["mars", "mars:paper", "ares:paper"]
+
+    def counted(**options) -> dict[str, dict[str, int]]:
+        made = plan.build(names, chosen, 100, **options)
+        found = {(c.system, c.method): 0 for c in made.cells()}
+        for c in made.cells():
+            found[c.system, c.method] += c.count
+        assert all(found[name, "mars"] == 100 for name in names)
+        assert all(found[s, m] == n for s, one in made.counts.items() for m, n in one.items())
+        return made.counts
+
+    assert counted() == {"ou": {"mars:paper": 100, "ares:paper": 2}, "l63": {"mars:paper": 12, "ares:paper": 1}}
+    assert set(counted(paper_realizations=7)["l63"].values()) == {7}
+    stored = plan.build(["ou"], ["ares:paper"], 100, paper_realizations=5).facts()
+    assert counted(counts=stored["counts"])["ou"]["ares:paper"] == 5
+    with pytest.raises(InputError, match="begun with 5 realizations of ou by ares:paper, not 7"):
+        plan.agree(stored, plan.build(["ou"], ["ares:paper"], 100, paper_realizations=7))
+    monkeypatch.setattr(plan.jax, "default_backend", lambda: "gpu")
+    assert set(counted()["l63"].values()) == {100}
+
+
 def test_another_plan_is_refused_by_what_differs():
     stored = plan.build(["ou"], ["esgf"], 10).facts()
     plan.agree(stored, plan.build(["ou", "dw"], ["esgf", "moments"], 10))

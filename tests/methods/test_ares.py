@@ -74,7 +74,7 @@ def test_the_recipe_of_the_paper():
     assert loss.shape == (100,) and np.all(np.isfinite(loss)) and is_finite(found)
     np.testing.assert_allclose(theta[-1], list(found.params.values()))
     assert found.status.name == "not_converged"
-    moves = np.abs(np.diff(theta, axis=0))
+    moves = np.abs(np.diff(np.column_stack([np.log(theta[:, 0]), theta[:, 1]]), axis=0))
     assert np.all(moves <= 1e-3 * np.sqrt(10) * (1 + 1e-5)) and np.all(moves.mean(axis=0) > 1e-4)
 
 

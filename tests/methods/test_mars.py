@@ -351,8 +351,8 @@ def test_the_recipe_of_the_paper():
     loss = found.trace["loss"]
     assert loss.shape == (60,) and np.all(np.isfinite(loss))
     assert is_finite(found) and found.status.name == "not_converged"
-    # Adam goes about `learning_rate` a step: 0.6 in all, in θ itself, towards the truth.
-    assert 0.4 < found.params["rate"] < 1.1
+    # Adam goes about `learning_rate` a step: 0.6 in all, in log rate and in level, towards the truth.
+    assert 0.4 < found.params["rate"] < 0.4 * np.exp(0.7)
     assert 1.3 < found.params["level"] < 2.0
     assert np.mean(loss[-10:]) < np.mean(loss[:10])
 
@@ -368,7 +368,18 @@ def test_the_recipe_of_the_paper_comes_to_rest():
 def test_a_range_that_leaves_a_parameter_nothing_is_refused():
     model = equations("dx = rate*(1 - x)", params={"rate": interval(-3.0, -1.0)})
     with pytest.raises(ModelError, match=r"theta_range must meet the range of rate, -3 to -1, not \(0.001, 100.0\)"):
-        fit(model, ou_series(1), MaRS.paper("ou"), key=KEY)
+        fit(model, ou_series(1), MaRS.paper("ou", code=True), key=KEY)
+
+
+@pytest.mark.long
+def test_the_recipe_of_the_code_steps_theta_itself_in_its_range():
+    """From the upper edge at a rate of 0.01, sixty steps of Adam lead down by at most 0.6 each, and no further up."""
+    method = dataclasses.replace(MaRS.paper("ou", code=True), adam_steps=60)
+    found = fit(relaxing(), ou_series(1), method, key=KEY, start={"rate": 150.0, "level": 2.0})
+    theta = found.trace["theta"]
+    assert theta.shape == (60, 2) and np.all(theta <= 100.0) and np.all(theta[:, 0] >= 99.0)
+    assert np.all(np.abs(np.diff(theta[:, 1])) < 0.02) and found.status.name == "not_converged"
+    np.testing.assert_allclose(theta[-1], list(found.params.values()), rtol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def _fits(problem: Problem, method: Method, task: Task, there: list[int]) -> lis
         return []
     cell, batch = task.cell, len(there)
     series = [one for one in task.series if one is not None]
-    starts = [random_start(problem, task.seed, cell.first + i) for i in there]
+    starts = [start_of(problem, cell.method, task.seed, cell.first + i) for i in there]
     key = problems.key_of(task.seed, "fit", cell.name)
     while True:
         try:
@@ -71,6 +71,11 @@ def _fits(problem: Problem, method: Method, task: Task, there: list[int]) -> lis
             if "RESOURCE_EXHAUSTED" not in str(trouble) or batch == 1:
                 raise
             batch = -(-batch // 2)
+
+
+def start_of(problem: Problem, method: str, seed: int, realization: int) -> dict[str, float] | None:
+    """Start values for θ; None for a recipe of the paper, which draws its own, |N(0, 1)|."""
+    return None if plan.is_recipe(method) else random_start(problem, seed, realization)
 
 
 def random_start(problem: Problem, seed: int, realization: int) -> dict[str, float]:

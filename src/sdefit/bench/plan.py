@@ -4,12 +4,16 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
+
 from sdefit import methods
 from sdefit.bench import problems
 from sdefit.errors import InputError, ModelError
 from sdefit.methods.interface import Method
+from sdefit.methods.published import published
 
 PAPER = ":paper"  # after a method's name: as the paper ran it
+PATIENCE = 300.0  # seconds of one core for the realizations of a system by a recipe of the paper, on a CPU
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +41,7 @@ class Plan:
 
     - `seed`: of data, starts and fits. `data`: a folder of frozen data instead of data from the seed, or "".
     - `block`: realizations of a cell, or 0 for as many as suit each system.
+    - `counts`: of each system, how many realizations a recipe of the paper fits; every other method fits all.
     - `settings`: of each system and method, what differs from the method's defaults.
     - `sources`: of each system, where its data come from.
     """
@@ -49,15 +54,17 @@ class Plan:
     block: int
     settings: dict[str, dict[str, str]]
     sources: dict[str, str]
+    counts: dict[str, dict[str, int]]
 
     def cells(self) -> list[Cell]:
         """Every cell, those that share a program next to each other."""
         return [
-            Cell(system, method, first, min(size, self.realizations - first))
+            Cell(system, method, first, min(size, count - first))
             for system in self.systems
             for size in [self.block or problems.get(system).block]
             for method in self.methods
-            for first in range(0, self.realizations, size)
+            for count in [self.counts[system].get(method, self.realizations)]
+            for first in range(0, count, size)
         ]
 
     def facts(self) -> dict[str, Any]:
@@ -75,10 +82,13 @@ def build(
     data: str = "",
     block: int = 0,
     sources: Mapping[str, str] | None = None,
+    paper_realizations: int | None = None,
+    counts: Mapping[str, Mapping[str, int]] | None = None,
 ) -> Plan:
     """The plan, its names and its data checked; refused by name before anything is run.
 
-    `sources` says of systems whose data are stored already where these came from.
+    `sources` says of systems whose data are stored already where these came from, `counts` how many realizations of
+    them a recipe of the paper was to fit. New ones fit `paper_realizations`, by default what suits the device.
     """
     names = tuple(dict.fromkeys(problems.get(name).name for name in systems))
     chosen = tuple(dict.fromkeys(chosen))
@@ -87,7 +97,34 @@ def build(
     made = {name: {method: settings_text(settings(name, method)) for method in chosen} for name in names}
     known = sources or {}
     place = {name: known.get(name) or problems.data_label(name, data, seed) for name in names}
-    return Plan(names, chosen, realizations, seed, data, block, made, place)
+    begun = counts if counts and paper_realizations is None else {}
+    recipes = [method for method in chosen if is_recipe(method)]
+    some = {
+        name: {m: begun.get(name, {}).get(m) or _count(name, m, realizations, paper_realizations) for m in recipes}
+        for name in names
+    }
+    return Plan(names, chosen, realizations, seed, data, block, made, place, some)
+
+
+def default_methods() -> tuple[str, ...]:
+    """Every method, and after those that have one the paper's own recipe."""
+    both = ((name, name + PAPER) for name in methods.names())
+    return tuple(name for pair in both for name in pair if not name.endswith(PAPER) or is_recipe(name))
+
+
+def is_recipe(name: str) -> bool:
+    """Whether a method is asked for as the paper ran it, with starts and settings of its own."""
+    return name.endswith(PAPER) and hasattr(methods.get(name.removesuffix(PAPER)), "paper")
+
+
+def _count(system: str, method: str, realizations: int, wanted: int | None) -> int:
+    """Realizations of a recipe of the paper: as many as wanted, on a CPU as many as `PATIENCE` lets by."""
+    if wanted is not None:
+        return min(realizations, wanted)
+    if jax.default_backend() != "cpu":
+        return realizations
+    seconds = published(system).cpu_seconds[method.removesuffix(PAPER)]
+    return min(realizations, max(1, int(PATIENCE / seconds)))
 
 
 def settings(system: str, name: str) -> Method:
@@ -100,7 +137,7 @@ def settings(system: str, name: str) -> Method:
     told = _told(kind, problem.told)
     if base == name:
         return kind(**told)
-    if hasattr(kind, "paper"):
+    if is_recipe(name):
         return dataclasses.replace(kind.paper(system), **told)
     recipe = _known(problem.recipe, [field.name for field in dataclasses.fields(kind)])
     if not recipe:
@@ -147,6 +184,10 @@ def agree(stored: dict[str, Any], asked: Plan) -> None:
     for field, option in options.items():
         if stored[field] != getattr(asked, field):
             raise InputError(f"this folder was begun with {option} {stored[field]}, not {getattr(asked, field)}")
+    for system, counts in stored.get("counts", {}).items():
+        for method, count in counts.items():
+            if (now := asked.counts[system][method]) != count:
+                raise InputError(f"this folder was begun with {count} realizations of {system} by {method}, not {now}")
     for system in stored["sources"]:  # all of them are asked for again
         if stored["sources"][system] != asked.sources[system]:
             raise InputError(

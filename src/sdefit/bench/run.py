@@ -10,7 +10,7 @@ from typing import Any
 
 from sdefit.bench import cells, problems
 from sdefit.bench.cells import Outcome, Task
-from sdefit.bench.plan import Cell, Plan
+from sdefit.bench.plan import Cell, Plan, is_recipe
 from sdefit.errors import InputError, SdefitError
 from sdefit.programs import compilation
 from sdefit.store import Record, Results
@@ -125,7 +125,7 @@ _END: Any = object()
 
 
 def _run(task: Task, quick: bool) -> Outcome:
-    with compilation(quick=quick):
+    with compilation(quick=quick and not is_recipe(task.cell.method)):  # which runs for longer than it compiles
         return cells.run(task)
 
 

@@ -30,7 +30,7 @@ def _read(text: str, own: Any) -> Any:
     if isinstance(own, str):
         return text
     if isinstance(own, tuple):
-        return tuple(_number(part, float) for part in text.split(","))
+        return tuple(_number(part, type(own[0])) for part in text.split(","))
     if own is None and text.lower() == "none":
         return None
     return _number(text, int if isinstance(own, int) else float)

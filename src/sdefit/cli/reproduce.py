@@ -30,10 +30,16 @@ def command(
     ] = None,
     methods: Annotated[
         str | None,
-        typer.Option(help="See 'sdefit methods'; NAME:paper is the paper's recipe. By default all."),
+        typer.Option(
+            help="See 'sdefit methods'; NAME:paper is the paper's recipe. By default all, mars:paper and ares:paper."
+        ),
     ] = None,
     realizations: Annotated[
         int | None, typer.Option(min=1, help="Data sets of each system, each fitted by each method. By default 100.")
+    ] = None,
+    paper_realizations: Annotated[
+        int | None,
+        typer.Option(min=1, help="Of them by mars:paper and ares:paper; by default all, on a CPU five minutes' worth."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the rows and the report.")] = Path("repro"),
     resume: Annotated[
@@ -71,7 +77,7 @@ def command(
 
     def ask() -> "Plan":
         _check_folder(results, resume)
-        return _asked(results, systems, methods, realizations, seed, data, block)
+        return _asked(results, systems, methods, realizations, paper_realizations, seed, data, block)
 
     ask()  # what is refused is refused before the folder is touched
     asked = _begin(results, ask)
@@ -110,17 +116,17 @@ def _asked(
     systems: str | None,
     methods: str | None,
     realizations: int | None,
+    paper_realizations: int | None,
     seed: int | None,
     data: Path | None,
     block: int | None,
 ) -> "Plan":
     """The plan of the command line; what it leaves out is as the folder was begun, else the default."""
-    from sdefit import methods as registry
     from sdefit.bench import plan
 
     stored = results.plan() if results.begun else {}
     names = _names(systems) if systems else stored.get("systems", SYSTEMS.split(","))
-    chosen = _names(methods) if methods else stored.get("methods", registry.names())
+    chosen = _names(methods) if methods else stored.get("methods", plan.default_methods())
     added = [name for name in names if name not in stored.get("systems", names)]
     if added and stored.get("data") and data is None:
         raise InputError(f"--data must be given with the new systems {', '.join(added)}, as for those that are begun")
@@ -133,6 +139,8 @@ def _asked(
         data="" if data is None else str(data),
         block=stored.get("block", 0) if block is None else block,
         sources=stored.get("sources", {}) if data is None else {},
+        paper_realizations=paper_realizations,
+        counts=stored.get("counts"),
     )
     if stored:
         try:

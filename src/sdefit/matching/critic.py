@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import optax
 
 from sdefit._types import Array, Bool, Float, Int, Key, Scalar, Theta
-from sdefit.matching.convergence import has_settled
 
 WIDTHS = (256, 128)  # nodes of the two hidden layers, as in the paper
 WINDOW = 25  # steps of θ in one window; at the end of each the training is looked at
@@ -93,7 +92,7 @@ class WGANConfig(NamedTuple):
     - `wait`: how many of them θ stays where it is, while the critic learns.
     - `tolerance`: training is over when the mean of θ over a window is this near to that over the one before, in every
       coordinate, or when θ goes to and fro by not many times that without a trend; θ is then the mean over these
-      windows. With 0 all steps are made, and θ is the last; it has converged if it had settled by then.
+      windows. With 0 all steps are made, θ is the last, and whether it has converged is for others to say.
     - `restarts`: how often a critic that died or exploded is replaced.
     - `momentum`: of the critic's Adam.
     """
@@ -191,9 +190,9 @@ def _result(end: _Training, start: Theta, config: WGANConfig) -> TrainingResult:
     path = jnp.where(done[:, :, None], end.path, jnp.nan).reshape(-1, start.size)
     distances = jnp.where(done, end.distances, jnp.nan).ravel()
     theta = _mean(end.path, end.window - 1, jnp.maximum(end.settled, 2)) if config.tolerance else end.players.theta
-    settled = ~end.dead & (end.settled > 0 if config.tolerance else has_settled(path))
+    converged = end.settled > 0 if config.tolerance else ~end.dead
     return TrainingResult(
-        jnp.where(end.dead, start, theta), end.players.critic, path, distances, settled, ~end.dead, end.restarts
+        jnp.where(end.dead, start, theta), end.players.critic, path, distances, converged, ~end.dead, end.restarts
     )
 
 

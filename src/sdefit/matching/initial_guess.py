@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from sdefit._types import Array, Float, Key, Scalar, Theta
+from sdefit._types import Array, Bool, Float, Key, Scalar, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.on_path import PathDrift
 from sdefit.dynamics.sde import SDE
@@ -14,7 +14,7 @@ from sdefit.matching.derivative_samples import DerivativeSamples
 from sdefit.matching.mean_matching import match_means, spread_starts
 from sdefit.matching.parameter_scales import informed_scales, local_scales, scales_on_path, standard_errors
 
-_CORRELATED = 10  # neighbouring residuals of smoothed means that hang together
+CORRELATED = 10  # neighbouring residuals of smoothed means that hang together
 
 
 class Box(eqx.Module):
@@ -48,6 +48,13 @@ class InitialGuess(eqx.Module):
         """θ at v: the mean square residual grows by its own size from v = 0 to |v| = 1."""
         return self.bounds.constrain(self.u + self.whitening @ v)
 
+    def inside(self, v: Theta) -> Bool[Array, ""]:
+        """Whether no θ is on the edge of its range."""
+        if not isinstance(self.bounds, Box):
+            return jnp.array(True)
+        theta = self.u + v
+        return jnp.all((theta > self.bounds.lower) & (theta < self.bounds.upper))
+
     def project(self, v: Theta) -> Theta:
         """The v that is nearest in the range of θ: v itself, where coordinates are unconstrained."""
         return self.bounds.constrain(self.u + v) - self.u if isinstance(self.bounds, Box) else v
@@ -74,7 +81,7 @@ def guess_by_means(
     both = jax.vmap(match)(jnp.arange(2))
     matched_means = jax.tree.map(lambda a: a[0], both)
     local = local_scales(drift, x, speed, seen, bounds.constrain(matched_means.x))
-    std = standard_errors(matched_means.at.curvature / _CORRELATED)
+    std = standard_errors(matched_means.at.curvature / CORRELATED)
     scales = informed_scales(matched_means.x, std, bounds, scales, local)
     # Coordinates in which the mean square residual is round: the search then needs no units.
     curvature, eye = matched_means.at.curvature / (jnp.sum(seen) * float(x.shape[-1])), jnp.eye(matched_means.x.size)

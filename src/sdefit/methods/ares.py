@@ -14,6 +14,7 @@ from sdefit.dynamics.on_path import PathDrift, drift_on_path
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
 from sdefit.matching import critic
+from sdefit.matching.convergence import at_rest
 from sdefit.matching.derivative_samples import DerivativeSamples
 from sdefit.matching.initial_guess import InitialGuess, guess_by_means, random_guess, select_start
 from sdefit.matching.latent_process import LatentGPFit, LatentProcess
@@ -159,11 +160,13 @@ class AReS(Method):
         else:
             samplers = self._in_turn(samples, drift, guess)
         trained = self._train(samplers, samples, guess, train_key)
-        theta = guess.theta(trained.theta)
+        theta, converged = guess.theta(trained.theta), trained.converged
+        if not self.tolerance:
+            converged &= at_rest(trained.path, samples, drift, guess)
         first = select_start(samples, drift, theta, guess)
         trace = {"loss": trained.distances, "theta": jax.vmap(guess.theta)(trained.path), "restarts": trained.restarts}
-        refinable = found.latent.converged & trained.converged
-        flags = {"converged": trained.converged, "refinable": refinable, "alive": trained.alive}
+        refinable = found.latent.converged & converged
+        flags = {"converged": converged, "refinable": refinable, "alive": trained.alive}
         return MatchingResult.of(found, theta, first, trace, **flags)
 
     def refine(self, model: SDE, pool: Pool, start: Theta, key: Key, found: MatchingResult) -> Estimate:

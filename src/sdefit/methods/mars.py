@@ -12,15 +12,17 @@ from sdefit.data import Pool
 from sdefit.dynamics.on_path import PathDrift, drift_on_path
 from sdefit.dynamics.sde import SDE
 from sdefit.matching import mmd
-from sdefit.matching.convergence import has_settled
+from sdefit.matching.convergence import at_rest
 from sdefit.matching.initial_guess import guess_by_means, random_guess, select_start
 from sdefit.matching.latent_process import LatentGPFit, LatentProcess
-from sdefit.methods._settings import box_of, check_free, check_matching
+from sdefit.methods._settings import box_of, check_flag, check_free, check_matching
 from sdefit.methods.gradient_matching import GradientMatching, MatchingProblem, MatchingResult, MatchingState
 from sdefit.methods.interface import Method, ParameterCovariance, Stage
 from sdefit.methods.published import BATCH, CODE_BATCH, published
 from sdefit.optimise import minimise
 from sdefit.result import Estimate
+
+_LEAST = 1e-12  # below which MMD² counts as 0: its unbiased estimate may be negative, and its root is then not a number
 
 
 class MaRS(Method):
@@ -49,6 +51,7 @@ class MaRS(Method):
     - `learning_rate`: of Adam, in the unconstrained coordinates of θ, or in θ itself (`theta_range`).
     - `shared_gp`: one set of hyper-parameters φ and σ for all states, in standardised units.
     - `theta_range`: None, or the range in which Adam steps θ itself, in the user's units.
+    - `root`: whether Adam descends MMD in place of MMD², which leaves its steps long where both are small.
 
     >>> sf.fit(model, series, sf.MaRS())
     Fit(model by mars: rate=0.77..., level=1.99...; ok)
@@ -66,6 +69,7 @@ class MaRS(Method):
     learning_rate: float = 0.01
     shared_gp: bool = False
     theta_range: tuple[float, float] | None = None
+    root: bool = False
 
     name: ClassVar[str] = "mars"
     title: ClassVar[str] = "MaRS: gradient matching by maximum mean discrepancy"
@@ -80,6 +84,7 @@ class MaRS(Method):
     def __post_init__(self) -> None:
         least = {"samples": 4, "starts": 1, "refinements": 0, "evidence_starts": 1, "iterations": 1, "adam_steps": 0}
         check_matching(self, least, "learning_rate")
+        check_flag(self, "root")
 
     @classmethod
     def paper(cls, system: str, *, code: bool = False) -> "MaRS":
@@ -90,7 +95,7 @@ class MaRS(Method):
         found = published(system)
         return cls(
             **found.latent(code), samples=CODE_BATCH if code else BATCH,
-            adam_steps=found.mars_steps, learning_rate=found.mars_rate,
+            adam_steps=found.mars_steps, learning_rate=found.code_mars_rate if code else found.mars_rate, root=code,
         )  # fmt: skip
 
     def check(self, model: SDE, pool: Pool) -> None:
@@ -118,14 +123,14 @@ class MaRS(Method):
         drift, samples = drift_on_path(model, pool, pool.times), found.given.samples
         if self.adam_steps:
             _, adam_key = jax.random.split(jax.random.split(key)[1])
-            theta, losses, converged = self._by_adam(found, drift, adam_key)
+            theta, trace, converged = self._by_adam(found, drift, adam_key)
             first = theta
         else:
             theta, losses, converged = self._by_quasi_newton(found, drift)
-            first = select_start(samples, drift, theta, found.guess)
+            first, trace = select_start(samples, drift, theta, found.guess), {"loss": losses}
         # The refinement forgets where it began: whether the search for that converged does not count.
         flags = {"converged": converged, "refinable": found.latent.converged, "alive": jnp.array(True)}
-        return MatchingResult.of(found, theta, first, {"loss": losses}, **flags)
+        return MatchingResult.of(found, theta, first, trace, **flags)
 
     def refine(self, model: SDE, pool: Pool, start: Theta, key: Key, found: MatchingResult) -> Estimate:
         return self._common.finish(model, pool, found)
@@ -178,7 +183,8 @@ class MaRS(Method):
             data = single(given.data_batch(self.samples, data_key))
             model = single(given.model_batch(drift, guess.theta(v), self.samples, model_key))
             length = mmd.pair_length(data, jax.lax.stop_gradient(model))
-            return mmd.mmd_squared(data, model, length).astype(v.dtype)
+            squared = mmd.mmd_squared(data, model, length).astype(v.dtype)
+            return jnp.sqrt(jnp.maximum(squared, _LEAST)) if self.root else squared
 
         def step(carry, key):
             v, state = carry
@@ -189,4 +195,8 @@ class MaRS(Method):
 
         keys, zero = jax.random.split(key, self.adam_steps), jnp.zeros_like(guess.u)
         (v, _), (losses, path) = jax.lax.scan(step, (zero, adam.init(zero)), keys)
-        return guess.theta(v), losses, has_settled(path)
+        return (
+            guess.theta(v),
+            {"loss": losses, "theta": jax.vmap(guess.theta)(path)},
+            at_rest(path, given.samples, drift, guess),
+        )
