@@ -420,6 +420,16 @@ def test_a_plan_made_to_do_harm_is_one_line(copied, capsys, name, value):
         assert {p for p in listing(copied.parent) if p.name != ".lock"} == {p for p in before if p.name != ".lock"}
 
 
+@pytest.mark.parametrize("counts", [3, {"ou": 3}, {"ou": {"mars": 1}}, {"ou": {"moments": 0}}, {"../x": {}}], ids=str)
+def test_numbers_of_realizations_that_cannot_be_are_one_line(copied, capsys, counts):
+    plan = json.loads((copied / "plan.json").read_text())
+    (copied / "plan.json").write_text(json.dumps(plan | {"counts": counts}))
+    for command in (["report", str(copied)], ["reproduce", "--out", str(copied), "--resume"]):
+        assert run(command) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("sdefit: ") and "counts" in said and said.count("\n") == 1
+
+
 def test_a_plan_too_deep_to_read_is_one_line(copied, capsys):
     (copied / "plan.json").write_text("[" * 100_000)
     assert run(["report", str(copied)]) == 2

@@ -27,8 +27,10 @@ def test_there_is_a_set_up_for_each_published_example():
 def test_mars_has_the_facts_of_the_published_example(row):
     text, code = MaRS.paper(row["system"]), MaRS.paper(row["system"], code=True)
     assert (row["optimiser"], row["mmd_kernel"]) == ("adam", "rational_quadratic")
-    for recipe in (text, code):
-        assert (recipe.kernel, recipe.adam_steps) == (row["gp_kernel"], int(row["steps"]))
+    assert text.kernel == code.kernel == row["gp_kernel"]
+    # Of ten fits each, four on the double well and one on Lotka-Volterra still moved after the published steps.
+    more = {"double_well": 6000, "lotka_volterra": 2000}
+    assert (text.adam_steps, code.adam_steps) == (more.get(row["system"], int(row["steps"])), int(row["steps"]))
     assert code.learning_rate == float(row["learning_rate"])
     # In log θ the 0.1 of Lorenz 63 would be a tenth of θ a step.
     assert text.learning_rate == (0.01 if row["system"] == "lorenz63" else code.learning_rate)

@@ -60,10 +60,11 @@ def limits(problem: "Problem", values: np.ndarray, frozen: bool) -> dict[str, di
     else:
         return {}
     truth = problem.truth()
-    return {
-        name: {"rmse": float(metrics.rmse(column, truth[name])), "count": len(column), "source": source}
-        for name, column in found.items()
-        if name in truth and len(column) and np.isfinite(column).all()
+    errors = {name: float(metrics.rmse(column, truth[name])) for name, column in found.items() if name in truth}
+    return {  # not of what the model fixes, which has no error
+        name: {"rmse": rmse, "count": len(found[name]), "source": source}
+        for name, rmse in errors.items()
+        if 0 < rmse < np.inf
     }
 
 

@@ -126,8 +126,8 @@ class AReS(Method):
         """
         found, batch = published(system), CODE_BATCH if code else BATCH
         return cls(
-            **found.latent(code), samples=batch, batch=batch, steps=found.ares_steps, critic_steps=found.critic_steps,
-            learning_rate=found.ares_rate, critic_rate=found.ares_rate, penalty=0.0, clip=CLIP, tolerance=0.0,
+            **found.latent(code), samples=batch, batch=batch, steps=found.ares.steps, critic_steps=found.critic_steps,
+            learning_rate=found.ares.rate, critic_rate=found.ares.rate, penalty=0.0, clip=CLIP, tolerance=0.0,
             resample=True, widths=found.code_critic if code else critic.WIDTHS, momentum=0.0 if code else 0.5,
         )  # fmt: skip
 

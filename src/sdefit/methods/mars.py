@@ -93,9 +93,10 @@ class MaRS(Method):
         With `code`, what the published code does where it differs from the text.
         """
         found = published(system)
+        adam = found.code_mars if code else found.mars
         return cls(
-            **found.latent(code), samples=CODE_BATCH if code else BATCH,
-            adam_steps=found.mars_steps, learning_rate=found.code_mars_rate if code else found.mars_rate, root=code,
+            **found.latent(code), samples=CODE_BATCH if code else BATCH, adam_steps=adam.steps, learning_rate=adam.rate,
+            root=code,
         )  # fmt: skip
 
     def check(self, model: SDE, pool: Pool) -> None:

@@ -182,9 +182,9 @@ def path_charts(run: Run, system: str, found: Numbers) -> list[Chart]:
 
 
 def derivative_numbers(run: Run, system: str) -> Numbers:
-    """Samples of ż from data and model before and after matching, for methods that match; realization 0."""
+    """Samples of ż from data and model before and after matching, realization 0; the paper's own recipes first."""
     parts = []
-    for method in run.methods(system):
+    for method in sorted(run.methods(system), key=lambda name: not name.endswith(":paper")):
         record: Record | None = run.fits.get((system, method))
         found = numbers.derivative_numbers(record) if record is not None else {}
         if found:

@@ -22,6 +22,7 @@ class PlanFacts(TypedDict):
     sources: dict[str, str]
     about: dict[str, dict[str, str]]
     cells: list[str]
+    counts: NotRequired[dict[str, dict[str, int]]]
 
 
 class ComparisonFacts(TypedDict):

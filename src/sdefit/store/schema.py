@@ -25,6 +25,9 @@ def check_plan(facts: Any) -> None:
     for name in ("settings", "sources"):
         need(sorted(facts[name]) == sorted(systems), f"{name} must be of its systems")
     need(all(sorted(one) == sorted(methods) for one in facts["settings"].values()), "settings must be of its methods")
+    for system, counts in facts.get("counts", {}).items():
+        known = system in systems and set(counts) <= set(methods) and all(n > 0 for n in counts.values())
+        need(known, "counts must be realizations of its systems and methods")
     need(all(re.fullmatch(r"[\w.+-]+", one) for one in systems), "systems must be names of files")
     need(all(re.fullmatch(r"[\w.+-]+-[0-9]+", one) for one in facts["cells"]), "cells must be numbered names of files")
     need(all("title" in facts["about"].get(one, ()) for one in methods), "about must hold the title of its methods")
