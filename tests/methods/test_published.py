@@ -34,7 +34,7 @@ def test_mars_has_the_facts_of_the_published_example(row):
     assert code.learning_rate == float(row["learning_rate"])
     # In log θ the 0.1 of Lorenz 63 would be a tenth of θ a step.
     assert text.learning_rate == (0.01 if row["system"] == "lorenz63" else code.learning_rate)
-    assert (text.root, code.root) == (False, True)
+    assert (text.sqrt_mmd, code.sqrt_mmd) == (False, True)
     assert (text.samples, code.samples) == (256, int(row["batch"]))
     assert (text.shared_gp, code.shared_gp) == (False, row["shared_gp_hyperparameters"] == "yes")
 

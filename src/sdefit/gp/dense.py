@@ -115,9 +115,9 @@ class _Gaussian(eqx.Module):
     chol: Float[Array, "all all"]
 
     @classmethod
-    def of(cls, mean: Float[Array, "parts times state"], root: Float[Array, "parts times state all"]) -> "_Gaussian":
-        """The one with this mean, and the covariance `root` `root`ᵀ."""
-        rows = jnp.swapaxes(root, 0, 1).reshape(mean.size, -1)
+    def of(cls, mean: Float[Array, "parts times state"], factor: Float[Array, "parts times state all"]) -> "_Gaussian":
+        """The one with this mean, and the covariance `factor` `factor`ᵀ."""
+        rows = jnp.swapaxes(factor, 0, 1).reshape(mean.size, -1)
         full = rows @ rows.T
         # As in `condition`; the last term lets a part that is known exactly have a factor.
         chol = jnp.linalg.cholesky(full + jnp.diag(1e-8 * jnp.diagonal(full) + 1e-12))

@@ -51,7 +51,7 @@ class MaRS(Method):
     - `learning_rate`: of Adam, in the unconstrained coordinates of θ, or in θ itself (`theta_range`).
     - `shared_gp`: one set of hyper-parameters φ and σ for all states, in standardised units.
     - `theta_range`: None, or the range in which Adam steps θ itself, in the user's units.
-    - `root`: whether Adam descends MMD in place of MMD², which leaves its steps long where both are small.
+    - `sqrt_mmd`: whether Adam descends MMD in place of MMD², which leaves its steps long where both are small.
 
     >>> sf.fit(model, series, sf.MaRS())
     Fit(model by mars: rate=0.77..., level=1.99...; ok)
@@ -69,7 +69,7 @@ class MaRS(Method):
     learning_rate: float = 0.01
     shared_gp: bool = False
     theta_range: tuple[float, float] | None = None
-    root: bool = False
+    sqrt_mmd: bool = False
 
     name: ClassVar[str] = "mars"
     title: ClassVar[str] = "MaRS: gradient matching by maximum mean discrepancy"
@@ -84,7 +84,7 @@ class MaRS(Method):
     def __post_init__(self) -> None:
         least = {"samples": 4, "starts": 1, "refinements": 0, "evidence_starts": 1, "iterations": 1, "adam_steps": 0}
         check_matching(self, least, "learning_rate")
-        check_flag(self, "root")
+        check_flag(self, "sqrt_mmd")
 
     @classmethod
     def paper(cls, system: str, *, code: bool = False) -> "MaRS":
@@ -96,7 +96,7 @@ class MaRS(Method):
         adam = found.code_mars if code else found.mars
         return cls(
             **found.latent(code), samples=CODE_BATCH if code else BATCH, adam_steps=adam.steps, learning_rate=adam.rate,
-            root=code,
+            sqrt_mmd=code,
         )  # fmt: skip
 
     def check(self, model: SDE, pool: Pool) -> None:
@@ -185,7 +185,7 @@ class MaRS(Method):
             model = single(given.model_batch(drift, guess.theta(v), self.samples, model_key))
             length = mmd.pair_length(data, jax.lax.stop_gradient(model))
             squared = mmd.mmd_squared(data, model, length).astype(v.dtype)
-            return jnp.sqrt(jnp.maximum(squared, _LEAST)) if self.root else squared
+            return jnp.sqrt(jnp.maximum(squared, _LEAST)) if self.sqrt_mmd else squared
 
         def step(carry, key):
             v, state = carry
