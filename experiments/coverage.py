@@ -1,8 +1,8 @@
 """How often intervals hold the truth: fresh realizations, each fitted, with intervals by bootstrap or standard errors.
 
-    python experiments/coverage.py --method mars --systems ou,dw,lv,l63 --seed 2027 --out experiments/rows/c.csv
-    python experiments/coverage.py --method esgf --realizations 40 --draws 60 --systems ou --out /tmp/c.csv   # small
-    python experiments/coverage.py --summarise experiments/rows/c.csv                                      # the table
+    python experiments/coverage.py --method mars --systems ou,dw,lv,l63 --seed 2027 --out experiments/rows/c.csv.bz2
+    python experiments/coverage.py --method esgf --realizations 40 --draws 60 --systems ou --out /tmp/c.csv  # small
+    python experiments/coverage.py --summarise experiments/rows/c.csv.bz2  # the table
 
 One row for each system, realization and quantity, with the verdict beside it; failed fits and refits are counted, not
 dropped from view. All refits of all realizations run in programs of `--batch`: small on a CPU (the slowest search of a
@@ -10,19 +10,20 @@ batch holds up the others), thousands on an accelerator.
 """
 
 import argparse
-import csv
-import gzip
 from pathlib import Path
 
 import equinox as eqx
 import jax
 import numpy as np
+import pandas as pd
+import stored
 
 import sdefit as sf
 from sdefit import methods
 from sdefit.data import stack, standardise
+from sdefit.programs import PROGRAMS
 from sdefit.uncertainty import degrees_of_freedom, errors, verdict
-from sdefit.uncertainty.bootstrap import Values, finite, generating_of, replicas
+from sdefit.uncertainty.bootstrap import finite, generating_of, replicas, values_of
 from sdefit.uncertainty.ends import from_draws, from_errors
 from sdefit.uncertainty.intervals import BATCH
 from sdefit.uncertainty.quantities import Quantities
@@ -34,13 +35,13 @@ STEP = {"ou": 1e-3, "dw": 1e-3, "lv": 1e-4, "l63": 1e-4}  # of Euler-Maruyama
 def main(arguments: list[str] | None = None) -> None:
     asked = parse(arguments)
     if asked.summarise:
-        print(summary([row for path in asked.summarise for row in read(path)]))
+        print(summary(stored.read(asked.summarise)))
         return
-    rows = []
+    rows: list[dict] = []
     for name in asked.systems:
         rows += run(name, asked)
-        write(rows, asked.out)  # after every system: an interrupted run keeps what is done
-    print(summary(read(asked.out)))
+        stored.write(pd.DataFrame(rows), asked.out, 5)  # after every system: an interrupted run keeps what is done
+    print(summary(stored.read([asked.out])))
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -90,38 +91,32 @@ def run_some(setup, method, asked: argparse.Namespace, index: list[int], fits: l
     rows = []
     for i, (number, fit) in enumerate(zip(index, fits, strict=True)):
         pool, estimate = jax.tree.map(lambda a, i=i: a[i], (pools, estimates))
-        told = None if covariances is None else covariances[i]
+        covariance = None if covariances is None else covariances[i]
         rows += [
             facts | {"realization": number, "status": fit.status.name} | row
-            for row in measured(setup, method, asked, told, pool, estimate, made.of(i) if made else None)
+            for row in measured(setup, method, asked, covariance, pool, estimate, made.of(i) if made else None)
         ]
     return rows
 
 
 def _covariances(model, method, pools, estimates) -> np.ndarray | None:
-    """The covariance of every fit's quantities in one program, where the method has an information."""
-    from sdefit.methods.interface import Method
-
-    if type(method).information is Method.information:
+    """The covariance of every fit's quantities in one program, where the method has one."""
+    if not method.knows_covariance:
         return None
-    found = np.asarray(PROGRAMS.run(_informations, model, method, pools, estimates).value)
-    return np.stack(
-        [
-            errors.in_users_units(model, one, scale, time)
-            for one, scale, time in zip(found, pools.scale, pools.time_scale, strict=True)
-        ]
-    )
+    found = PROGRAMS.run(_each_covariance, model, method, pools, estimates).value
+    units = zip(found, pools.scale, pools.time_scale, strict=True)
+    return np.stack([errors.in_users_units(model, one, scale, time) for one, scale, time in units])
 
 
-def _informations(model, method, pools, estimates):
-    return jax.vmap(lambda pool, estimate: method.information(model, pool, estimate).covariance)(pools, estimates)
+def _each_covariance(model, method, pools, estimates):
+    return jax.vmap(lambda pool, estimate: method.covariance(model, pool, estimate).covariance)(pools, estimates)
 
 
 def measured(setup, method, asked, covariance, pool, estimate, made) -> list[dict]:
     """Each quantity of one fit: its truth, its interval and its verdict."""
     quantities = Quantities(setup.model)
     here = jax.tree.map(lambda a: a[0], generating_of(*jax.tree.map(lambda a: np.asarray(a)[None], (pool, estimate))))
-    truth = Values(np.array(list(setup.params.values())), setup.G, np.full(len(setup.model.states), setup.noise))
+    truth = values_of(list(setup.params.values()), setup.G, np.full(len(setup.model.states), setup.noise))
     values, true = quantities.values(here), quantities.values(truth)
     std = np.full(len(values), np.nan) if covariance is None else errors.standard_errors(quantities, covariance, here)
     failed, freedom = 0, degrees_of_freedom(setup.model, np.asarray(pool.observed))
@@ -133,77 +128,38 @@ def measured(setup, method, asked, covariance, pool, estimate, made) -> list[dic
     sizes = verdict.sizes_of(setup.model, method, pool, estimate)
     evidence = verdict.Evidence(values, lower, upper, asked.level, *sizes, freedom, covariance)
     found = verdict.judge(quantities, evidence)
-    columns = zip(quantities.names, true, values, lower, upper, std, found.words, strict=True)
-    keys = ("quantity", "truth", "estimate", "lower", "upper", "std", "identifiability")
+    columns = zip(quantities.names, true, values, lower, upper, found.words, strict=True)
+    keys = ("quantity", "truth", "estimate", "lower", "upper", "identifiability")
     return [dict(zip(keys, row, strict=True)) | {"failed": failed} for row in columns]
 
 
-def opener(path: Path):
-    """What opens a file of rows: many rows are kept as .csv.gz."""
-    return gzip.open if path.suffix == ".gz" else open
-
-
-def read(path: Path) -> list[dict]:
-    with opener(path)(path, "rt", newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def write(rows: list[dict], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with opener(path)(path, "wt", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
-
-
-def summary(rows: list[dict]) -> str:
+def summary(rows: pd.DataFrame) -> str:
     """Markdown: for each system and quantity how many intervals hold the truth, of all and where identified."""
     lines = [
         "| system | method | quantity | covers | below, above | identified | covers where identified | median width |",
         "|---" * 8 + "|",
     ]
-    groups: dict[tuple, list[dict]] = {}
-    for row in rows:
-        groups.setdefault((row["system"], row["method"], row["quantity"]), []).append(row)
-    for (system, method, quantity), part in groups.items():
-        number = {k: np.array([float(row[k]) for row in part]) for k in ("truth", "lower", "upper")}
-        below, above = number["truth"] < number["lower"], number["truth"] > number["upper"]
-        inside = (number["lower"] <= number["truth"]) & (number["truth"] <= number["upper"])
-        told = np.array([row["identifiability"] == "identified" for row in part])
-        where = f"{100 * inside[told].mean():.0f} %" if told.any() else ""
-        cells = [
-            system,
-            method,
-            quantity,
-            f"{100 * inside.mean():.1f} %",
-            f"{below.sum()}, {above.sum()} of {len(part)}",
-        ]
-        cells += [str(told.sum()), where, f"{np.nanmedian(number['upper'] - number['lower']):.3g}"]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", *_costs(rows), *_verdicts(rows)])
+    for key, part in rows.groupby(["system", "method", "quantity"], sort=False):
+        below, above = part.truth < part.lower, part.truth > part.upper
+        inside, sure = (part.lower <= part.truth) & (part.truth <= part.upper), part.identifiability == "identified"
+        cells = [*key, f"{100 * inside.mean():.1f} %", f"{below.sum()}, {above.sum()} of {len(part)}", str(sure.sum())]
+        cells += [f"{100 * inside[sure].mean():.0f} %" if sure.any() else ""]
+        lines.append(f"| {' | '.join([*cells, f'{(part.upper - part.lower).median():.3g}'])} |")
+    notes = [sentence for key, part in rows.groupby(["system", "method"], sort=False) for sentence in _notes(key, part)]
+    return "\n".join([*lines, "", *notes])
 
 
-def _costs(rows: list[dict]) -> list[str]:
-    found = {(r["system"], r["method"]): (float(r["fit_seconds"]), float(r["refit_seconds"])) for r in rows}
-    return [f"{s}, {m}: {a:.3g} s for all fits, {b:.3g} s for all refits." for (s, m), (a, b) in found.items()]
-
-
-def _verdicts(rows: list[dict]) -> list[str]:
-    """In how many realizations each system's G Gᵀ is less than identified, and everything is told."""
-    lines = []
-    for key in dict.fromkeys((row["system"], row["method"]) for row in rows):
-        fits: dict[str, list[dict]] = {}
-        for row in rows:
-            if (row["system"], row["method"]) == key:
-                fits.setdefault(row["realization"], []).append(row)
-        known = [[(r["quantity"], r["identifiability"] == "identified") for r in f] for f in fits.values()]
-        doubted = sum(any(not sure for name, sure in f if name.startswith("GGt")) for f in known)
-        whole = sum(all(sure for _, sure in f) for f in known)
-        lines.append(
-            f"{key[0]}, {key[1]}: an entry of G Gᵀ less than identified in {doubted}, "
-            f"all identified in {whole} of {len(fits)}."
-        )
-    return lines
+def _notes(key, part: pd.DataFrame) -> list[str]:
+    """What a system's fits cost, and in how many G Gᵀ is less than identified, and everything is identified."""
+    last, sure = part.iloc[-1], part.identifiability == "identified"
+    of_G = part.quantity.str.startswith("GGt")
+    doubted = (~sure & of_G).groupby(part.realization).any().sum()
+    whole = sure.groupby(part.realization).all()
+    return [
+        f"{', '.join(key)}: {last.fit_seconds:.3g} s for all fits, {last.refit_seconds:.3g} s for all refits.",
+        f"{', '.join(key)}: an entry of G Gᵀ less than identified in {doubted}, "
+        f"all identified in {whole.sum()} of {len(whole)}.",
+    ]
 
 
 if __name__ == "__main__":

@@ -1,20 +1,20 @@
 """How often the intervals that a fit shows without being asked hold the truth, by the number of observations.
 
-    python experiments/coverage_by_n.py --out experiments/rows/coverage_by_n.csv.gz            # 400 data sets each
+    python experiments/coverage_by_n.py --out experiments/rows/coverage_by_n.csv.bz2            # 400 data sets each
     python experiments/coverage_by_n.py --systems ou --sizes 5 --sets 20 --out /tmp/c.csv           # small
-    python experiments/coverage_by_n.py --summarise experiments/rows/coverage_by_n.csv.gz              # the tables
+    python experiments/coverage_by_n.py --summarise experiments/rows/coverage_by_n.csv.bz2              # the tables
 
 Each data set is fitted by the default method and has the intervals of `fit.summary()`: no refits. One row for each
 system, size, data set and quantity.
 """
 
 import argparse
-import csv
-import gzip
 from pathlib import Path
 
 import jax
 import numpy as np
+import pandas as pd
+import stored
 
 import sdefit as sf
 
@@ -32,14 +32,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--summarise", type=Path)
     asked = parser.parse_args(arguments)
     if asked.summarise:
-        print(summary(read(asked.summarise)))
+        print(summary(stored.read([asked.summarise])))
         return
     rows: list[dict] = []
     for system in asked.systems.split(","):
         for size in map(int, asked.sizes.split(",")):
             rows += run(system, size, asked.sets, asked.seed)
-            write(rows, asked.out)
-    print(summary(rows))
+            stored.write(pd.DataFrame(rows), asked.out, 4)
+    print(summary(pd.DataFrame(rows)))
 
 
 def simulated(system: str, size: int, sets: int, seed: int) -> tuple[sf.SDE, dict[str, float], list[sf.Series]]:
@@ -73,48 +73,28 @@ def run(system: str, size: int, sets: int, seed: int) -> list[dict]:
     for number, fit in enumerate(sf.fit_each(model, made, key=jax.random.key(seed))):
         found = fit.intervals(draws=0) if np.isfinite(list(fit.params.values())).all() else None
         for row in found.table() if found else []:
+            if row["quantity"].startswith("G["):  # GGt says the same
+                continue
+            del row["std"]
             facts = {"system": system, "size": size, "set": number, "status": fit.status.name, "by": fit.method.name}
             rows.append(facts | {"truth": truth[row["quantity"]], **row})
     return rows
 
 
-def read(path: Path) -> list[dict]:
-    with opener(path)(path, "rt", newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def opener(path: Path):
-    """What opens a file of rows: many rows are kept as .csv.gz."""
-    return gzip.open if path.suffix == ".gz" else open
-
-
-def write(rows: list[dict], path: Path) -> None:
-    with opener(path)(path, "wt", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
-
-
-def summary(rows: list[dict]) -> str:
+def summary(rows: pd.DataFrame) -> str:
     """Markdown: coverage of each quantity by size, truth below and above, and how often it is called what."""
     lines = [
         "| system | quantity | N | covers | truth below, above | identified, weakly, not | covers where identified "
         "| median width |",
         "|---" * 8 + "|",
     ]
-    groups: dict[tuple, list[dict]] = {}
-    for row in rows:
-        if not row["quantity"].startswith("G["):  # GGt says the same
-            groups.setdefault((row["system"], row["quantity"], int(row["size"])), []).append(row)
-    for (system, quantity, size), part in groups.items():
-        truth, lower, upper = (np.array([float(row[k]) for row in part]) for k in ("truth", "lower", "upper"))
-        below, above = truth < lower, truth > upper
-        words = [row["identifiability"] for row in part]
-        counts = [words.count(w) for w in ("identified", "weakly identified", "not identified")]
-        inside, sure = (lower <= truth) & (truth <= upper), np.array(words) == "identified"
+    for (system, quantity, size), part in rows.groupby(["system", "quantity", "size"], sort=False):
+        below, above = part.truth < part.lower, part.truth > part.upper
+        counts = [sum(part.identifiability == w) for w in ("identified", "weakly identified", "not identified")]
+        inside, sure = (part.lower <= part.truth) & (part.truth <= part.upper), part.identifiability == "identified"
         cover, known = f"{100 * np.mean(inside):.0f} %", f"{100 * np.mean(inside[sure]):.0f} %" if sure.any() else ""
         ends = f"{below.sum()}, {above.sum()} of {len(part)}"
-        width = f"{np.median(upper - lower):.3g}"
+        width = f"{np.median(part.upper - part.lower):.3g}"
         cells = [system, quantity, str(size), cover, ends, ", ".join(map(str, counts)), known, width]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

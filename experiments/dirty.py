@@ -1,8 +1,8 @@
 """What missing values cost and what pooling gains, beside what they cost and gain maximum likelihood.
 
-    python experiments/dirty.py --out experiments/rows/dirty.csv             # all systems, MaRS and the default
+    python experiments/dirty.py --out experiments/rows/dirty.csv.bz2             # all systems, MaRS and the default
     python experiments/dirty.py --systems ou --realizations 4 --groups 1 --out rows.csv   # small
-    python experiments/dirty.py --summarise experiments/rows/dirty.csv       # the table again
+    python experiments/dirty.py --summarise experiments/rows/dirty.csv.bz2       # the table again
 
 Each realization is fitted whole; with 30 % of its values knocked out at random; and with its last state observed at
 every second time. Groups of ten series are pooled. Maximum likelihood (ESGF, told of the structure of the noise) is the
@@ -15,10 +15,12 @@ from pathlib import Path
 import jax
 import numpy as np
 import pandas as pd
-from accuracy import SYSTEMS, TOLD, commit, digest
+import stored
+from accuracy import SYSTEMS
 
 import sdefit as sf
 from sdefit import methods
+from sdefit.bench import plan
 
 POOLED = 10
 KNOCKED = 0.3
@@ -29,14 +31,13 @@ STEP = {"ou": 1e-3, "dw": 1e-3, "lv": 1e-3, "l63": 1e-4}  # of Euler-Maruyama
 def main(arguments: list[str] | None = None) -> None:
     asked = parse(arguments)
     if asked.summarise:
-        print(summary(pd.concat([pd.read_csv(path) for path in asked.summarise])))
+        print(summary(stored.read(asked.summarise)))
         return
     rows = pd.DataFrame()
     for system in asked.systems:
         for name in asked.methods:
             rows = pd.concat([rows, run(system, name, asked)])
-            asked.out.parent.mkdir(parents=True, exist_ok=True)
-            rows.to_csv(asked.out, index=False, float_format="%.6g", lineterminator="\n")  # an interrupted run keeps it
+            stored.write(rows, asked.out, 3)  # an interrupted run keeps it
     print(summary(rows))
 
 
@@ -58,7 +59,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def run(system: str, name: str, asked: argparse.Namespace) -> pd.DataFrame:
     """One row for each fit of a system by a method."""
     setup = sf.systems.get(system)
-    method = sf.ESGF(noise=TOLD[system]) if name == LIMIT else methods.get(name)()
+    method = plan.settings(system, "esgf") if name == LIMIT else methods.get(name)()
     data_key, key = jax.random.split(jax.random.fold_in(jax.random.key(asked.seed), SYSTEMS.index(system)))
     count = max(asked.realizations, asked.groups * POOLED)
     whole = setup.simulate(key=data_key, paths=count, step=STEP[system])
@@ -73,7 +74,7 @@ def run(system: str, name: str, asked: argparse.Namespace) -> pd.DataFrame:
         group = whole[i * POOLED : (i + 1) * POOLED]
         fit = sf.fit(setup.model, group, method, key=jax.random.fold_in(key, i))
         rows.append(row(system, name, "pooled", i, fit, setup))
-    return pd.DataFrame(rows).assign(commit=commit(), source=digest())
+    return stored.signed(pd.DataFrame(rows))
 
 
 def knocked(series: sf.Series, rng: np.random.Generator) -> sf.Series:
@@ -110,7 +111,7 @@ def summary(rows: pd.DataFrame) -> str:
                 beside = f" ({grown / (best[kind] / best['whole']):.2f})" if name != LIMIT and best else ""
                 cells.append(f"×{grown:.2f}{beside}")
             lines.append(f"| {system} | {name} | {column.removeprefix('missed_')} | {' | '.join(cells)} |")
-    bad = rows[rows.status != "ok"].groupby(["system", "method", "kind", "status"]).size()
+    bad = rows[stored.failed(rows.status)].groupby(["system", "method", "kind", "status"]).size()
     said = [f"{len(rows)} fits, {int(bad.sum())} without success."]
     return "\n".join([*lines, "", *said, *(f"- {' '.join(index)}: {count}" for index, count in bad.items())])
 

@@ -1,6 +1,6 @@
 """Default fits from hostile starts: how many reach the best optimum that is known.
 
-    python experiments/hostile.py --out experiments/rows/hostile.csv        # 100 realizations × 20 starts, LV and L63
+    python experiments/hostile.py --out experiments/rows/hostile.csv.bz2  # 100 realizations × 20 starts, LV and L63
     python experiments/hostile.py --smoke --out rows.csv
 
 A start is log-uniform within a factor 30 of the truth, with the wrong sign half of the time where that is allowed. The
@@ -9,14 +9,16 @@ its starts and over a search with 12 more.
 """
 
 import argparse
+import dataclasses
 from pathlib import Path
 
 import jax
 import numpy as np
 import pandas as pd
-from accuracy import TOLD, commit, digest
+import stored
 
 import sdefit as sf
+from sdefit.bench import plan
 
 FACTOR = 30.0
 NEAR = 0.1  # of log-likelihood
@@ -36,8 +38,7 @@ def main(arguments: list[str] | None = None) -> None:
         asked.systems, asked.realizations, asked.starts = "ou", 1, 2
     parts = [run(name, asked) for name in asked.systems.split(",")]
     rows = pd.concat(parts)
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    rows.to_csv(asked.out, index=False, float_format="%.6g", lineterminator="\n")
+    stored.write(rows, asked.out)
     for name, part in rows.groupby("system", sort=False):
         share = float(np.mean(part.below < NEAR))
         print(f"{name}: {share:.2%} of {len(part)} fits within {NEAR} of the best; farthest {part.below.max():.2g}")
@@ -48,10 +49,10 @@ def run(system: str, asked: argparse.Namespace) -> pd.DataFrame:
     series = setup.simulate(key=jax.random.key(asked.seed), paths=asked.realizations)
     starts = [hostile(setup, seed) for seed in range(asked.realizations * asked.starts)]
     many = [one for one in series for _ in range(asked.starts)]
-    settings = {"noise": TOLD[system]}
+    method = plan.settings(system, "auto")
     key = jax.random.key(asked.seed + 1)
-    fits = sf.fit_each(setup.model, many, sf.Auto(**settings), key=key, start=starts, batch=asked.batch)
-    wide = sf.fit_each(setup.model, series, sf.Auto(**settings, starts=12), key=key, batch=asked.batch)
+    fits = sf.fit_each(setup.model, many, method, key=key, start=starts, batch=asked.batch)
+    wide = sf.fit_each(setup.model, series, dataclasses.replace(method, starts=12), key=key, batch=asked.batch)
     rows = pd.DataFrame(
         {
             "system": system,
@@ -64,7 +65,7 @@ def run(system: str, asked: argparse.Namespace) -> pd.DataFrame:
     best = rows.groupby("realization").log_likelihood.max().to_numpy()
     best = np.maximum(best, [reached(one) for one in wide])
     rows["below"] = best[rows.realization] - rows.log_likelihood
-    return rows.assign(commit=commit(), source=digest())
+    return stored.signed(rows)
 
 
 def reached(fit: sf.Fit) -> float:

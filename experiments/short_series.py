@@ -1,7 +1,7 @@
 """Optima missed by `fit_each` on short series: every fit beside a search of its own objective from many more starts.
 
-    python experiments/short_series.py --subjects 3000 --out experiments/rows/short_series.csv
-    python experiments/short_series.py --summarise experiments/rows/short_series.csv
+    python experiments/short_series.py --subjects 3000 --out experiments/rows/short_series.csv.bz2
+    python experiments/short_series.py --summarise experiments/rows/short_series.csv.bz2
 
 Each subject is an Ornstein-Uhlenbeck process with its own rate, level, noises, units and number of rows. The objective
 of a fit is the log-likelihood less the weak priors that the fit itself names; the search begins at random, with no
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from accuracy import commit, digest
+import stored
 
 import sdefit as sf
 from sdefit.data import Pool, stack, standardise
@@ -32,13 +32,12 @@ BATCH = 100
 def main(arguments: list[str] | None = None) -> None:
     asked = parse(arguments)
     if asked.summarise:
-        print(summary(pd.read_csv(asked.summarise)))
+        print(summary(stored.read([asked.summarise])))
         return
     parts = [run(asked, first) for first in range(0, asked.subjects, BATCH)]
-    rows = pd.concat(parts, ignore_index=True).assign(commit=commit(), source=digest())
+    rows = stored.signed(pd.concat(parts, ignore_index=True))
     if asked.out:
-        asked.out.parent.mkdir(parents=True, exist_ok=True)
-        rows.to_csv(asked.out, index=False, float_format="%.8g", lineterminator="\n")
+        stored.write(rows, asked.out, 8)
     print(summary(rows))
 
 
@@ -125,7 +124,7 @@ def _random(where: Parameterisation, pool: Pool, key):
 
 
 def summary(rows: pd.DataFrame) -> str:
-    """How many fits ended below the search beside them, and the worst of them."""
+    """How many fits ended below the search beside them, and the worst of them; "ok" is without even a warning."""
     fits = rows[rows.by == "auto"]
     short = fits.highest - fits.objective
     missed = fits.assign(short=short)[short > MISSED]
@@ -133,7 +132,9 @@ def summary(rows: pd.DataFrame) -> str:
     lines += [f"Missed: {len(missed)}, of them ok: {int((missed.status == 'ok').sum())}."]
     lines += [f"Search lower than the fit: {int((short < -MISSED).sum())}.", ""]
     worst = missed.sort_values("short", ascending=False).head(12)
-    return "\n".join([*lines, worst.drop(columns=["commit", "source"], errors="ignore").to_string(index=False)])
+    return "\n".join(
+        [*lines, worst.drop(columns=["commit", "dirty", "source"], errors="ignore").to_string(index=False)]
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Long series about a steady state: the benchmark's double well for a longer time, and other equations.
 
-    python experiments/stationary.py --out experiments/rows/stationary.csv
-    python experiments/stationary.py --summarise experiments/rows/stationary.csv
+    python experiments/stationary.py --out experiments/rows/stationary.csv.bz2
+    python experiments/stationary.py --summarise experiments/rows/stationary.csv.bz2
 
 Nothing carries the path along here but noise, terms of the drift cancel where the path spends its time, and least
 squares along a smoothed path finds next to no drift: what short series from far away do not show. `esgf` is maximum
@@ -15,7 +15,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pandas as pd
-from accuracy import commit, digest
+import stored
 
 import sdefit as sf
 from sdefit import methods
@@ -57,12 +57,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--summarise", type=Path, help="print the table of stored rows instead")
     asked = parser.parse_args(arguments)
     if asked.summarise:
-        print(summary(pd.read_csv(asked.summarise)))
+        print(summary(stored.read([asked.summarise])))
         return
     rows = pd.concat([run(name, asked) for name in asked.cases])
     if asked.out:
-        asked.out.parent.mkdir(parents=True, exist_ok=True)
-        rows.to_csv(asked.out, index=False, float_format="%.6g", lineterminator="\n")
+        stored.write(rows, asked.out)
     print(summary(rows))
 
 
@@ -81,7 +80,7 @@ def run(name: str, asked: argparse.Namespace) -> pd.DataFrame:
             found = fit.params | {f"G{k + 1}": fit.G[k, k] for k in range(len(case.G))}
             truth = case.params | {f"G{k + 1}": g for k, g in enumerate(case.G)}
             rows += [about | {"quantity": q, "truth": truth[q], "found": float(found[q])} for q in truth]
-    return pd.DataFrame(rows).assign(commit=commit(), source=digest())
+    return stored.signed(pd.DataFrame(rows))
 
 
 def summary(rows: pd.DataFrame) -> str:
@@ -95,7 +94,7 @@ def summary(rows: pd.DataFrame) -> str:
         cells = [f"{of[m].mean():.3g}, {np.sqrt(np.mean((of[m] - truth) ** 2)):.3g}" for m in order]
         lines.append(f"| {case} | {quantity} | {truth:g} | {' | '.join(cells)} |")
     fits = rows.drop_duplicates(["case", "method", "realization"])
-    bad = fits[fits.status != "ok"].groupby(["case", "method", "status"]).size()
+    bad = fits[stored.failed(fits.status)].groupby(["case", "method", "status"]).size()
     said = [f"{len(fits)} fits, {int(bad.sum())} without success."]
     return "\n".join([*lines, "", *said, *(f"- {', '.join(index)}: {count}" for index, count in bad.items())])
 

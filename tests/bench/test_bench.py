@@ -1,6 +1,5 @@
 """Problems, plans, cells and the folder of results: each row once, whatever happens on the way."""
 
-import csv
 import dataclasses
 import os
 import shutil
@@ -31,17 +30,19 @@ FROZEN = str(ROOT / "experiments" / "data")
 def test_the_limit_of_ou_is_its_exact_maximum_likelihood():
     stored = np.load(f"{FROZEN}/ou.npz")
     found = references.ou_estimates(stored["t"], stored["y"][:, :, 0])
-    with open(f"{FROZEN}/limits.csv") as file:
-        rows = [row for row in csv.DictReader(file) if row["system"] == "ou"]
-    for ours, theirs in {"rate": "th0", "level": "th1", "G11": "G11"}.items():
-        np.testing.assert_allclose(found[ours], [float(row[theirs]) for row in rows], rtol=2e-5)  # six digits are kept
+    stated = references.estimates(problems.get("ou"), None)
+    for name in ("rate", "level", "G11"):
+        np.testing.assert_allclose(found[name], stated[name], rtol=2e-5)  # six digits are kept
 
 
-@pytest.mark.parametrize("name", ["limits", "published_estimates", "published_training_seconds"])
-def test_the_package_ships_the_numbers_of_the_experiments(name):
-    assert (Path(references.__file__).parent / "data" / f"{name}.csv").read_bytes() == Path(
-        f"{FROZEN}/{name}.csv"
-    ).read_bytes()
+def test_stored_estimates_are_those_of_the_first_realizations():
+    problem = problems.get("dw")
+    found, first = references.estimates(problem, None), references.estimates(problem, 20)
+    assert found["realization"].tolist() == [i for i in range(100) if i not in (7, 87)]  # one well: no estimate of b
+    assert first["realization"].tolist() == [i for i in range(20) if i != 7]
+    assert set(found) == {"a", "b", "G11", "GGt11", "H11", "noise_x", "realization"}
+    for name in found:
+        np.testing.assert_array_equal(first[name], found[name][:19])
 
 
 def test_limits_are_the_known_errors_of_maximum_likelihood():

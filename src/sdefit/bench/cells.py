@@ -40,9 +40,12 @@ class Outcome:
         return sum(row["status"] != "ok" for row in self.rows)
 
 
-def run(task: Task) -> Outcome:
-    """Fit every realization of a cell. What fails is a row with its reason; only an interrupt ends a run."""
-    problem, method = problems.get(task.cell.system), plan.settings(task.cell.system, task.cell.method)
+def run(task: Task, method: Method | None = None) -> Outcome:
+    """Fit every realization of a cell. What fails is a row with its reason; only an interrupt ends a run.
+
+    `method` has the settings; without it they are those of the plan.
+    """
+    problem, method = problems.get(task.cell.system), method or plan.settings(task.cell.system, task.cell.method)
     there = [i for i, one in enumerate(task.series) if one is not None]
     missing = dict.fromkeys(range(task.cell.count), (NO_DATA, "no_data"))
     try:

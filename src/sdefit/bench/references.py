@@ -55,7 +55,7 @@ def limits(problem: "Problem", values: np.ndarray, frozen: bool) -> dict[str, di
     if problem.setup.model.name == "ornstein_uhlenbeck" and problem.setup.noise == 0 and len(values):
         found, source = ou_estimates(problem.setup.times, values[:, :, 0]), "exact likelihood on these data"
     elif problem.name in _VARIANT:
-        found = _stored(problem, len(values) if frozen else None)
+        found = estimates(problem, len(values) if frozen else None)
         source = "limits.csv, the same realizations" if frozen else "limits.csv, frozen data"
     else:
         return {}
@@ -84,15 +84,23 @@ def ou_estimates(times: np.ndarray, values: np.ndarray) -> dict[str, np.ndarray]
     return {"rate": rate, "level": c / (1 - a), "G11": np.sqrt(squared), "GGt11": squared, "H11": squared}
 
 
-def _stored(problem: "Problem", count: int | None) -> dict[str, np.ndarray]:
-    """The estimates of limits.csv; of the double well those in which there are two wells, θ1 > 0."""
+def estimates(problem: "Problem", count: int | None) -> dict[str, np.ndarray]:
+    """The estimates of limits.csv for the first `count` frozen realizations or all, and `realization`, their numbers.
+
+    Of the double well they are those in which there are two wells, θ1 > 0.
+    """
     rows = [
         row for row in _table("limits") if (row["system"], row["variant"]) == (problem.name, _VARIANT[problem.name])
     ]
     rows = [row for row in rows if count is None or int(row["realization"]) < count]
     if problem.name == "dw":
         rows = [row for row in rows if float(row["th1"]) > 0]
-    order = list(problem.setup.params)
-    names = {f"th{i}": name for i, name in enumerate(order)}
-    columns = [name for name in (rows[0] if rows else {}) if name in names or name in problem.truth()]
-    return {names.get(c, c): np.array([float(row[c] or "nan") for row in rows]) for c in columns}
+    columns = {name: name for name in problem.truth()} | {"realization": "realization"}
+    columns |= {name: f"th{i}" for i, name in enumerate(problem.setup.params)}
+    columns |= {f"noise_{state}": "noise" for state in problem.setup.model.states}
+    stored = set(rows[0]) if rows else set()
+    return {
+        name: np.array([float(row[column] or "nan") for row in rows])
+        for name, column in columns.items()
+        if column in stored
+    }
