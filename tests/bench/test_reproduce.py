@@ -117,6 +117,7 @@ def test_a_run_can_be_asked_for_more_systems_later(copied):
         (["--resume", "--methods", "magic"], "--methods must be among"),
         (["--resume", "--workers", "2", "--cluster", "x"], "--cluster and --workers must not both be given"),
         (["--realizations", "0"], "--realizations"),
+        (["--resume", "--realizations", "100001"], "--realizations must be at most 100,000, not 100,001"),
     ],
     ids=str,
 )
@@ -403,6 +404,7 @@ PLANS = [
     ("methods", ["magic"]), ("methods", {}), ("realizations", -1), ("realizations", "4"), ("realizations", True),
     ("cells", ["../../x-00000"]), ("cells", ["ou-moments"]), ("cells", [["ou-moments-00000"]]), ("cells", 3),
     ("settings", {}), ("settings", {"ou": 1, "dw": 1}), ("sources", {"ou": "x"}), ("about", {}), ("seed", -5),
+    ("realizations", 100_001), ("realizations", 10**15), ("seed", 2**32),
     ("format", "2"), ("format", None), ("format", 99), ("kind", "mine"), ("data", 3), ("block", 1.5),
 ]  # fmt: skip
 

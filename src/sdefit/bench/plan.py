@@ -11,6 +11,7 @@ from sdefit.bench import problems
 from sdefit.errors import InputError, ModelError
 from sdefit.methods.interface import Method
 from sdefit.methods.published import published
+from sdefit.store.schema import MOST_REALIZATIONS
 
 PAPER = ":paper"  # after a method's name: as the paper ran it
 PATIENCE = 300.0  # seconds of one core for the realizations of a system by a recipe of the paper, on a CPU
@@ -94,6 +95,8 @@ def build(
     chosen = tuple(dict.fromkeys(chosen))
     if not names or not chosen:
         raise InputError("--systems and --methods must each name one or more")
+    if realizations > MOST_REALIZATIONS:
+        raise InputError(f"--realizations must be at most {MOST_REALIZATIONS:,}, not {realizations:,}")
     made = {name: {method: settings_text(settings(name, method)) for method in chosen} for name in names}
     known = sources or {}
     place = {name: known.get(name) or problems.data_label(name, data, seed) for name in names}

@@ -13,6 +13,7 @@ import numpy as np
 
 from sdefit.store.facts import FitFacts, PlanFacts, ProblemFacts, check, need
 
+MOST_REALIZATIONS = 100_000  # the first of each cell is five digits of its name, and rows are read in that order
 Dims = tuple[str, ...]
 Arrays = Mapping[str, tuple[Dims, np.ndarray]]
 
@@ -21,7 +22,8 @@ def check_plan(facts: Any) -> None:
     """Raise `ValueError`, in words, unless these are the facts of a plan."""
     check(facts, PlanFacts, "the plan")
     systems, methods = facts["systems"], facts["methods"]
-    need(facts["realizations"] > 0 and facts["block"] >= 0 and facts["seed"] >= 0, "its numbers must not be negative")
+    need(0 < facts["realizations"] <= MOST_REALIZATIONS, f"its realizations must be from 1 to {MOST_REALIZATIONS:,}")
+    need(0 <= facts["seed"] < 2**32 and facts["block"] >= 0, "its seed must be from 0 to 2³² − 1, its block not negative")
     for name in ("settings", "sources"):
         need(sorted(facts[name]) == sorted(systems), f"{name} must be of its systems")
     need(all(sorted(one) == sorted(methods) for one in facts["settings"].values()), "settings must be of its methods")
