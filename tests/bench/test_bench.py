@@ -402,11 +402,31 @@ def test_workers_listen_on_this_machine_alone():
     client = run.connect(None, 1)
     try:
         assert ports() == {"127.0.0.1"}
+        refuses_strangers(client)
         task = Task(Cell("ou", "moments", 0, 1), 0, "", [None])
         (done,) = run.on_cluster(client, iter([task]), quick=True)
         assert done[1].rows[0]["status"] == "no_data"
     finally:
         closed(client)
+
+
+def refuses_strangers(client):
+    """Neither who speaks no TLS nor who has a certificate of their own gets in."""
+    from distributed import Client
+    from distributed.security import Security
+
+    address = client.scheduler_info()["address"]
+    assert address.startswith("tls://127.0.0.1:")
+    with pytest.raises(OSError, match=r"Timed out|closed"):
+        Client(address.replace("tls", "tcp"), timeout=3)
+    with pytest.raises(OSError, match=r"Timed out|TLS certificate does not match"):
+        Client(address, timeout=3, security=Security.temporary())
+
+
+def test_workers_without_cryptography_say_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(InputError, match=r"--workers needs .*cryptography.*: pip install 'sdefit\[cluster\]'"):
+        run.connect(None, 1)
 
 
 @pytest.fixture
@@ -424,16 +444,12 @@ def certificate(tmp_path):
 @pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl here")
 @pytest.mark.filterwarnings("ignore")
 def test_workers_by_tls_refuse_who_has_no_certificate(certificate):
-    from distributed import Client
-
     cert, key = certificate
     client = run.connect(None, 1, (cert, cert, key))
     try:
-        address = client.scheduler_info()["address"]
-        assert address.startswith("tls://127.0.0.1:")
+        refuses_strangers(client)
         assert client.submit(abs, -2).result(timeout=30) == 2
-        with pytest.raises((OSError, RuntimeError, TypeError)):
-            Client(address.replace("tls", "tcp"), timeout=3)
+        address = client.scheduler_info()["address"]
         closed(second := run.connect(address, None, (cert, cert, key)))
         assert second.status == "closed"
     finally:

@@ -144,7 +144,7 @@ def _done(futures: list[Any]) -> list[Any]:
 def connect(address: str | None, workers: int | None, tls: Tls | None = None, dashboard: int | None = None) -> Any:
     """A `distributed.Client` of the cluster at an address, or of a new one with that many processes on this machine.
 
-    - `tls`: the files with which all ends prove who they are.
+    - `tls`: the files with which all ends prove who they are; a new cluster has a certificate made for it without them.
     - `dashboard`: the port on which this machine alone sees Dask's dashboard of a new cluster; none without it.
     """
     try:
@@ -153,7 +153,7 @@ def connect(address: str | None, workers: int | None, tls: Tls | None = None, da
         raise InputError(
             "--cluster and --workers need the package distributed; install it with: pip install 'sdefit[cluster]'"
         ) from None
-    security = _security(tls)
+    security = _security(tls) if tls else None if address else _certificate_of_its_own()
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # `on_cluster` says it in one line
     try:
         if address is None:
@@ -174,10 +174,21 @@ def connect(address: str | None, workers: int | None, tls: Tls | None = None, da
         raise InputError(f"{what if address else f'--workers {workers} could not be started'}: {reason}") from None
 
 
-def _security(tls: Tls | None) -> Any:
-    """What `distributed` is to encrypt and check with; None without TLS."""
-    if tls is None:
-        return None
+def _certificate_of_its_own() -> Any:
+    """A key that this process makes and its workers inherit: nobody else on this machine has it."""
+    from distributed.security import Security
+
+    try:
+        return Security.temporary()
+    except ImportError:
+        raise InputError(
+            "--workers needs the package cryptography, or files of --tls-ca, --tls-cert and --tls-key; install it with:"
+            " pip install 'sdefit[cluster]'"
+        ) from None
+
+
+def _security(tls: Tls) -> Any:
+    """What `distributed` is to encrypt and check with, from files."""
     from distributed.security import Security
 
     for option, file in zip(("--tls-ca", "--tls-cert", "--tls-key"), tls, strict=True):
