@@ -23,7 +23,9 @@ def check_plan(facts: Any) -> None:
     check(facts, PlanFacts, "the plan")
     systems, methods = facts["systems"], facts["methods"]
     need(0 < facts["realizations"] <= MOST_REALIZATIONS, f"its realizations must be from 1 to {MOST_REALIZATIONS:,}")
-    need(0 <= facts["seed"] < 2**32 and facts["block"] >= 0, "its seed must be from 0 to 2³² − 1, its block not negative")
+    need(
+        0 <= facts["seed"] < 2**32 and facts["block"] >= 0, "its seed must be from 0 to 2³² − 1, its block not negative"
+    )
     for name in ("settings", "sources"):
         need(sorted(facts[name]) == sorted(systems), f"{name} must be of its systems")
     need(all(sorted(one) == sorted(methods) for one in facts["settings"].values()), "settings must be of its methods")
