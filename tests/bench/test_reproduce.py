@@ -378,7 +378,7 @@ def test_a_folder_that_is_no_comparison_is_refused(tmp_path, capsys):
     (tmp_path / "comparison.json").write_text("[]")
     assert run(["report", str(tmp_path)]) == 2
     assert "is not a comparison that sdefit wrote" in capsys.readouterr().err
-    with pytest.raises(Exception, match=r"plan.json cannot be read"):
+    with pytest.raises(FileError, match=r"plan\.json cannot be read"):
         write_run(tmp_path)
 
 

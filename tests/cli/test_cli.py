@@ -385,7 +385,7 @@ def test_equations_and_settings_on_the_command_line(observed, capsys):
     assert found.model.free == ("rate", "level")
     assert json.loads(capsys.readouterr().out)["params"] == found.params
     Path("two.csv").write_text("t,x,y\n0,1,2\n1,2,1\n2,1.5,1\n3,1.2,1.3\n4,1.1,0.2\n5,1.2,.7\n")
-    assert run(["fit", "two.csv", "--equations", "dx = a*y; dy = b*x", "--method", "moments", "--out", "two"]) in (0, 1)
+    assert run(["fit", "two.csv", "--equations", "dx = a*y; dy = b*x", "--method", "moments", "--out", "two"]) == 0
     assert load("two/fit.nc").model.states == ("x", "y")
 
 

@@ -1,5 +1,6 @@
 """CSV files: what is read, what is written, and every refusal word for word."""
 
+import collections
 import time as clock
 import typing
 
@@ -338,16 +339,32 @@ def test_no_file_and_a_folder(tmp_path, monkeypatch):
         assert str(caught.value) == message
 
 
-@given(st.binary(max_size=60) | st.text("t,x\n\r\"'01.5e-;\t na", max_size=60).map(str.encode))
-def test_any_bytes_give_a_series_or_one_line(tmp_path_factory, content):
-    path = tmp_path_factory.getbasetemp() / "any.csv"
-    path.write_bytes(content)
-    series, message = None, ""
-    try:
-        series = read_csv(path)
-    except DataError as error:
-        message = str(error)
-    assert isinstance(series, Series) or len(message.splitlines()) == 1
+ROWS = st.lists(st.tuples(st.integers(0, 99), st.floats(-9, 9)), min_size=3, max_size=6, unique_by=lambda row: row[0])
+
+
+def test_any_bytes_give_a_series_or_one_line(tmp_path):
+    path, outcomes = tmp_path / "any.csv", collections.Counter()
+
+    @given(
+        st.binary(max_size=60)
+        | st.text("t,x\n\r\"'01.5e-;\t na", max_size=60).map(str.encode)
+        | ROWS.map(lambda rows: ("t,x\n" + "".join(f"{t},{x}\n" for t, x in sorted(rows))).encode())
+    )
+    def check(content):
+        path.write_bytes(content)
+        series, message = None, ""
+        try:
+            series = read_csv(path)
+        except DataError as error:
+            message = str(error)
+        outcomes[series is None] += 1
+        if series is None:
+            assert len(message.splitlines()) == 1
+            return
+        assert len(series) >= 1 and (np.diff(series.times) > 0).all()
+
+    check()
+    assert min(outcomes[True], outcomes[False]) >= 5
 
 
 def test_tens_of_thousands_of_columns_are_read_in_seconds(read):

@@ -333,7 +333,7 @@ def test_the_command_line_takes_the_inputs_that_the_model_names(tmp_path, monkey
     one = observed(20, 7)
     write_csv(one, "obs.csv")
     Path("model.toml").write_text(f'equations = "{TEXT}"\ninputs = ["u"]\nhold = "previous"\n')
-    assert run(["fit", "obs.csv", "--model", "model.toml", "--method", "moments", "--out", "run"]) in (0, 1)
+    assert run(["fit", "obs.csv", "--model", "model.toml", "--method", "moments", "--out", "run"]) == 0
     kept = load("run/fit.nc")
     assert kept.series[0] == read_csv("obs.csv", states=["x"], inputs=["u"])
     assert kept.model.hold == "previous"

@@ -1,5 +1,6 @@
 """`Series`: what it takes, what it keeps, and every refusal word for word."""
 
+import collections
 import dataclasses
 import datetime
 import pickle
@@ -318,20 +319,31 @@ def test_refusals_word_for_word(args, kwargs, message):
     assert refusal(*args, **kwargs) == message
 
 
-@given(
-    hnp.arrays(np.float64, st.integers(0, 6)),
-    hnp.arrays(np.float64, hnp.array_shapes(min_dims=1, max_dims=2, min_side=0, max_side=6)),
-)
-def test_any_arrays_give_a_sound_series_or_one_line(times, values):
-    series, message = None, ""
-    try:
-        series = Series(times, values)
-    except DataError as error:
-        message = str(error)
-    if series is None:
-        assert len(message.splitlines()) == 1
-        return
-    assert (series.times[1:] > series.times[:-1]).all()
-    assert np.isfinite(series.times).all()
-    assert not np.isinf(series.values).any()
-    assert series.observed.any(axis=0).all()
+USUAL = st.floats(-1e3, 1e3, width=32)
+
+
+def test_any_arrays_give_a_sound_series_or_one_line():
+    outcomes = collections.Counter()
+
+    @given(
+        hnp.arrays(np.float64, st.integers(0, 6)) | hnp.arrays(np.float64, 4, elements=USUAL, unique=True),
+        hnp.arrays(np.float64, hnp.array_shapes(min_dims=1, max_dims=2, min_side=0, max_side=6))
+        | hnp.arrays(np.float64, 4, elements=USUAL),
+    )
+    def check(times, values):
+        series, message = None, ""
+        try:
+            series = Series(times, values)
+        except DataError as error:
+            message = str(error)
+        outcomes[series is None] += 1
+        if series is None:
+            assert len(message.splitlines()) == 1
+            return
+        assert (series.times[1:] > series.times[:-1]).all()
+        assert np.isfinite(series.times).all()
+        assert not np.isinf(series.values).any()
+        assert series.observed.any(axis=0).all()
+
+    check()
+    assert min(outcomes[True], outcomes[False]) >= 5
