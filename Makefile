@@ -1,9 +1,10 @@
 # Every target sets up what it needs in .venv on first use: git, make and any Python 3 are enough.
 #   make demo    simulate, fit, compare with the truth, write a report
-#   make test    the tests, but for long ones and the examples of the docs
-#   make test-all  the long ones too: before a method or the numerics change
+#   make test    the tests, but for the examples of the docs
+#   make test-quick  without those that take more than a few seconds
 #   make lint    ruff, pyright, import rules
 #   make package  build wheel and sdist, and try the wheel on its own
+#   make try-versions  the wheel on each Python, with pinned and newest dependencies (weekly, before a release)
 #   make docs    build site/ and run every example of README and docs
 
 SHELL := /bin/bash
@@ -18,7 +19,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq install -c constraints.txt
 
-.PHONY: help demo test test-all lint format types imports package docs site examples setup clean
+.PHONY: help demo test test-quick lint format types imports package try-versions docs site examples setup clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -27,10 +28,10 @@ demo: $(VENV)/.run
 	@$(BIN)/sdefit demo
 
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n 2 -m "not docs and not long" $(PYTEST)
-
-test-all: $(VENV)/.dev
 	@$(BIN)/python -m pytest -n 2 -m "not docs" $(PYTEST)
+
+test-quick: $(VENV)/.dev
+	@$(BIN)/python -m pytest -n 2 -m "not docs and not slow" $(PYTEST)
 
 lint: format types imports
 
@@ -46,6 +47,9 @@ imports: $(VENV)/.dev
 
 package: $(VENV)/.dev
 	@.ci/try-package
+
+try-versions: $(VENV)/.dev
+	@.ci/try-versions
 
 docs: site examples
 

@@ -152,7 +152,6 @@ def test_speed_prints_every_row(capsys):
     assert "N = 1,000" in printed
 
 
-@pytest.mark.long
 def test_missing_values_and_pooling_are_measured_beside_maximum_likelihood(tmp_path, capsys):
     dirty = script("experiments/dirty.py")
     small = ["--methods", "ml,moments", "--systems", "ou", "--realizations", "3", "--groups", "2"]

@@ -173,7 +173,7 @@ def test_the_likelihood_of_pooled_series_is_exact(shift):
     np.testing.assert_allclose(total - count * np.log(scale[0]), want, rtol=1e-8)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("hold", HOLDS)
 def test_data_simulated_for_the_bootstrap_follow_the_inputs(hold):
     several = [observed(20, 3), observed(12, 4)]
@@ -205,7 +205,7 @@ def test_pools_keep_their_inputs_when_stacked_and_given_more_times():
         np.testing.assert_allclose(f(jax.tree.map(lambda a: a[1], both), t), f(long, t), rtol=1e-13)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*sdefit.methods.names()} - {"npsde", "esgf", "moments"}))
 def test_the_methods_not_fitted_below_can_be_traced_with_inputs(name):
     pool = standardise(observed(12), ["u"])

@@ -103,7 +103,7 @@ def test_a_right_model_passes_and_says_so(checked):
     assert list(told.frame()["name"]) == names
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_wrong_model_is_seen_whatever_the_method():
     """A pull to 0 in two wells: a straight line cannot follow, and the residuals follow each other."""
     rng, x, path = np.random.default_rng(3), 0.1, []
@@ -118,7 +118,7 @@ def test_a_wrong_model_is_seen_whatever_the_method():
     assert any("`x`" in hint for hint in told.hints)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_long_gaps_are_warned_of():
     t = np.arange(30.0) * 2
     rng = np.random.default_rng(5)

@@ -182,7 +182,7 @@ def assert_solvers_agree(kernel, params, data, share=1e-8, rate_share=None):
 # --- dense -----------------------------------------------------------------------------------------------------
 
 
-OTHERS = [pytest.param(kernel, marks=pytest.mark.long) for kernel in ("matern32", "rational_quadratic", "rbf")]
+OTHERS = ["matern32", "rational_quadratic", "rbf"]
 
 
 @pytest.mark.parametrize("kernel", ["matern52", "sigmoid", *OTHERS])
@@ -296,8 +296,8 @@ def test_matern_steps_are_those_of_its_differential_equation(kernel, where):
     [
         ("matern52", 1),
         ("matern52", 2),
-        pytest.param("matern52", 3, marks=pytest.mark.long),
-        pytest.param("matern32", 1, marks=pytest.mark.long),
+        ("matern52", 3),
+        ("matern32", 1),
     ],
 )
 def test_state_space_agrees_with_dense(kernel, states, gaps):

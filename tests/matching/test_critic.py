@@ -156,7 +156,7 @@ def test_an_exploded_critic_is_noticed_and_replaced(factor):
     np.testing.assert_allclose(saved.theta, SHIFT, atol=THETA)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_clipped_weights():
     """The slope is far from 1, but the gap in units of it still falls as θ nears the data; all steps are played."""
     config = RULES._replace(penalty=0.0, clip=0.01, wait=0, tolerance=0.0, steps=75)

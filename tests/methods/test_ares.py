@@ -45,7 +45,7 @@ def test_it_keeps_the_way_it_went():
     assert apart(after) < apart(before)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("time", "state", "factors"), [(60.0, 1.0, [1 / 60, 1, 60**-0.5, 1]), (1 / 3600, 1e-6, [3600, 1e-6, 60e-6, 1e-6])]
 )
@@ -65,7 +65,7 @@ def test_a_critic_that_cannot_live_is_a_status():
     assert is_finite(found)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_recipe_of_the_paper():
     """All steps are played, each at most √10 learning rates long (Adam's b2 is .9), and θ, still moving, is not ok."""
     method = dataclasses.replace(AReS.paper("ou"), steps=100, critic_steps=5)

@@ -94,7 +94,7 @@ def test_a_linear_drift_keeps_the_likelihood_and_is_told_of_heavy_tails():
     assert "but the prediction errors are far from Gaussian (excess kurtosis" in found.notes[-1]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_each_of_many_is_reviewed_by_itself():
     clean = ou_series(2, rows=60)
     one, other = fit_each(bent(), [clean, spiky(1)], key=KEY)
@@ -122,7 +122,7 @@ def test_bad_settings_are_refused_in_one_line():
         Auto(noise="some")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_its_profile_is_highest_where_it_ended():
     found = fit(relaxing(), ou_series(1), key=KEY)
     profile = found.profile("rate", points=9)

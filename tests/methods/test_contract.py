@@ -23,9 +23,9 @@ from sdefit.dynamics.sde import SDE
 from sdefit.errors import DataError, InputError, ModelError
 from sdefit.fitting import fit, fit_each, load
 
-# Each test marked `compiles` needs a program of its own, a quarter of a minute for most methods: in make test the
-# baseline and MaRS run them, in make test-all every method does.
-ALWAYS = {"moments", "mars"}
+# Each test marked `compiles` needs a program of its own, a quarter of a minute for most methods: `make test-quick` runs
+# them for the baseline and MaRS alone.
+QUICK = {"moments", "mars"}
 
 
 @pytest.fixture(params=methods.names())
@@ -34,7 +34,7 @@ def name(request):
 
 
 def compiles(test):
-    names = [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.long) for name in methods.names()]
+    names = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in methods.names()]
     return pytest.mark.parametrize("name", names)(test)
 
 

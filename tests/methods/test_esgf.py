@@ -131,7 +131,7 @@ def lv_fit(start=None, seed=0):
     return run(LV, pool_of(LV, lv_path(seed)), ESGF(), start)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_estimates_lie_within_their_standard_errors():
     pool, truth = pool_of(LV, lv_path(0)), np.array([2.0, 1.0, 4.0, 1.0])
     found = lv_fit()
@@ -143,13 +143,13 @@ def test_estimates_lie_within_their_standard_errors():
     assert found.estimate.code == Code.OK
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [(60.0, 0.03, 0.13, 30.0), (0.07, 30.0, 120.0, 0.03), (1e-6, 1e-6, 1e6, 1e6)])
 def test_bad_start_finds_the_same_optimum(start):
     np.testing.assert_allclose(lv_fit(start).estimate.criterion, lv_fit().estimate.criterion, atol=0.05)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_smoothing_at_the_observation_times_repeats_the_estimate():
     found = lv_fit()
     mean, std = execution.smooth(LV, ESGF(), pool_of(LV, lv_path(0)), found.estimate).value
@@ -157,7 +157,7 @@ def test_smoothing_at_the_observation_times_repeats_the_estimate():
     np.testing.assert_allclose(std, found.std, atol=1e-4)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_missing_values_cost_precision_not_the_fit():
     t, y = lv_path(0)
     y = np.where(np.random.default_rng(5).uniform(size=y.shape) < 0.3, np.nan, y)
@@ -270,7 +270,7 @@ def test_two_states_without_noise():
     np.testing.assert_allclose(found.theta, [2.0, 1.0, 4.0, 1.0], rtol=0.5)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_weak_priors_keep_the_noise_of_two_states_apart():
     """A singular G is the likelihood's answer to many short series, not nature's."""
     pool = pool_of(LV, lv_path(1, size=20))

@@ -200,7 +200,7 @@ def test_clock_bounds_negative_values_and_pooling_at_once():
     assert abs(found.G[0, 0] - 0.3) < 5 * limit[2]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_rows_without_values_before_the_first_one_say_nothing():
     """The first values of a relaxation lost: the estimate is that of the rows that were kept."""
     one = ou_series(1)
@@ -211,7 +211,7 @@ def test_rows_without_values_before_the_first_one_say_nothing():
     np.testing.assert_allclose(numbers(lost)[:3], numbers(cut)[:3], rtol=0.01)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_two_wells_seen_from_ten_series():
     """The latent process takes the whole of ten pooled series for noise, and matching is left without slopes."""
     setup = systems.get("dw")
@@ -224,7 +224,7 @@ def test_two_wells_seen_from_ten_series():
     assert abs(found.G[0, 0] - 0.5) < 0.1
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_two_wells_seen_for_a_long_time():
     """Ten times as long as the benchmark. Whole steps from the first of these, smoothed too much, run off to b = 71.
 
@@ -241,7 +241,7 @@ def test_two_wells_seen_for_a_long_time():
     np.testing.assert_allclose(found[:, 2].mean(), 0.5, atol=0.08)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_terms_that_cancel_may_be_larger_than_the_speed():
     """As for the default, on the same data: with a prior of three scales from the speed a is .70 and b .79."""
     model = equations("dx = a*x - b*x**3")
@@ -332,7 +332,7 @@ def test_a_state_far_from_zero(offset):
     np.testing.assert_allclose(far.G, near.G, rtol=0.02)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["matern32", "rbf", "rational_quadratic"])
 def test_kernels(kernel):
     """The plain method with other kernels: the smoother's bias is the method's own, so half of the truth is near."""
@@ -343,7 +343,7 @@ def test_kernels(kernel):
     assert found.method == method
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_recipe_of_the_paper():
     """Fresh draws at every step of Adam: the loss falls from a start that is far off; θ still moves, and is not ok."""
     method = dataclasses.replace(MaRS.paper("ou"), adam_steps=60)

@@ -120,7 +120,7 @@ def test_paths_of_a_window_and_their_derivatives():
         np.testing.assert_allclose(found, (high - low) / 2e-5, atol=1e-7)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_without_a_drift_the_paths_give_the_exact_likelihood():
     rng = np.random.default_rng(5)
     times = np.cumsum(rng.uniform(0.2, 3.0, 15))  # some gaps are several windows

@@ -176,7 +176,7 @@ def test_bound_is_below_the_likelihood_and_close(well):
     assert -0.06 < found.bound - (2 * fine - rough) < 0.02
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_bound_is_the_mean_over_draws_of_q(well):
     _, (_, steps, noise, first, data, _), found, _ = well
     path, rng, draws = found.path, np.random.default_rng(0), 20000
@@ -198,7 +198,7 @@ def test_bound_is_the_mean_over_draws_of_q(well):
     assert abs(np.mean(log_p) + float(path.entropy) - float(found.bound)) < 4 * np.std(log_p) / np.sqrt(draws)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_no_other_chain_nearby_has_a_higher_bound(well):
     _, given, found, _ = well
     rng = np.random.default_rng(1)
@@ -258,7 +258,7 @@ def test_trace_tells_the_bound_of_each_sweep(ou_fit):
     np.testing.assert_allclose(found.estimate.trace["search"][-1], found.estimate.criterion, atol=1e-9)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_gradient_is_that_of_the_bound_with_q_at_its_best():
     """Against differences of the bound, each with sweeps of its own, where the drift is not linear."""
     t, y = path_of(lambda x: 0.1 * x * (4 - x**2), seed=2)
@@ -278,7 +278,7 @@ def test_gradient_is_that_of_the_bound_with_q_at_its_best():
     assert np.all(np.linalg.eigvalsh(found.curvature[8]) > 0)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_known_diffusion_stays_as_it_is_given():
     """In the user's units; by a refit from rough values, with the standard errors of what it finds."""
     t, y = path_of(lambda x: 0.1 * x * (4 - x**2), seed=5, size=60)
@@ -303,7 +303,7 @@ def test_known_diffusion_stays_as_it_is_given():
 # --- weak priors -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_no_parameter_runs_off_where_the_data_do_not_tell_it():
     """Two walks without any drift, in whose likelihood a is nearest to 0 of sixty seeds: b may be anything there."""
     walks = [path_of(lambda x: 0.0, seed=seed, size=30) for seed in (9, 59)]

@@ -5,7 +5,6 @@ Each page is opened in headless Chromium; where there is none these tests are sk
 
 import json
 import re
-import shutil
 import subprocess
 from html import escape
 from urllib.parse import unquote
@@ -19,7 +18,16 @@ from sdefit.report.comparison import comparison_page
 from sdefit.report.html import write_page
 from sdefit.store import Record
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+def runs(browser):
+    """Whether it is there and starts: a command that only says what to install instead is none."""
+    try:
+        return subprocess.run([browser, "--version"], capture_output=True, timeout=30, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+CHROMIUM = next((browser for browser in ("chromium", "chromium-browser") if runs(browser)), None)
 
 
 def browse(path, profile, *options):

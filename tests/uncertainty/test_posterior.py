@@ -155,7 +155,7 @@ def test_both_samplers_see_one_density(kind):
         np.testing.assert_allclose(both(v)[1], moves, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_prior_moves_the_estimate_and_the_posterior():
     """A normal prior as sharp as the likelihood, two standard deviations off: half-way between."""
     found = fit(level_model(), ou_series(1), ESGF(noise="none"), key=KEY)

@@ -237,7 +237,7 @@ def test_a_replica_is_like_the_data(found):
     assert again.scale[0] != pool.scale[0]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_refit_finds_the_optimum_again(found):
     pool = standardise(found.series)
     away = eqx.tree_at(lambda e: (e.theta, e.G, e.noise), found.estimate,
@@ -273,7 +273,7 @@ def test_same_key_same_intervals_and_nothing_compiled(found, bootstrapped):
     assert again.compile_seconds == 0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_summary_report_and_file_show_what_was_found(found, bootstrapped, tmp_path):
     profile = found.profile("rate", points=7)
     frame = found.summary(bootstrapped)
@@ -305,7 +305,7 @@ def test_without_draws_the_summary_has_quantiles_of_the_posterior(found):
     assert (frame.loc["rate", "lower"], frame.loc["rate", "upper"]) == quick["rate"]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_nothing_that_is_asked_of_a_fit_changes_it(found, bootstrapped):
     """The same questions have the same answers whatever was asked between them."""
 
@@ -320,7 +320,7 @@ def test_nothing_that_is_asked_of_a_fit_changes_it(found, bootstrapped):
     assert all(getattr(found, name) is value for name, value in fields.items())
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["estimates", "profile", "residuals", "quantiles", "drift"])
 def test_a_figure_computes_what_it_needs(found, kind):
     fresh = dataclasses.replace(found)
@@ -455,7 +455,7 @@ def test_a_method_without_information_has_intervals_by_draws_alone():
     assert np.isfinite(drawn.lower[:2]).all() and np.isnan(drawn.std).all()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_noises_have_intervals_where_every_parameter_is_fixed():
     model = equations("dx = rate*(level - x)", params={"rate": fixed(0.5), "level": fixed(1.0)}, diffusion="diagonal")
     one = fit(model, ou_series(1, rows=ROWS), ESGF(starts=1), key=KEY)
@@ -464,7 +464,7 @@ def test_noises_have_intervals_where_every_parameter_is_fixed():
     assert np.isfinite(intervals.upper).all() and intervals["G[x,x]"][0] < one.G[0, 0] < intervals["G[x,x]"][1]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_profile_is_a_parabola_near_its_top(found):
     """The fall is ½((u − û)/s)² in u = log rate, up to a cubic term: within a quarter at one standard error."""
     profile = found.profile("rate", points=15)
