@@ -253,6 +253,10 @@ def _draw_prior(initial, transitions: Transitions, state_noise: Float[Array, "ti
 
 
 def likelihood_slopes(later: Backward) -> tuple[Float[Array, "*times dim dim"], Float[Array, "*times state"]]:
-    """The derivatives of the log-likelihood in Q (or the first covariance) and in r (Koopman and Shephard 1992)."""
-    Q = 0.5 * (dot(later.r, jnp.swapaxes(later.r, -1, -2)) - later.N)
+    """The derivatives of the log-likelihood in Q (or the first covariance) and in r (Koopman and Shephard 1992).
+
+    Like `log_likelihood`, of the first column.
+    """
+    r = later.r[..., :1]
+    Q = 0.5 * (dot(r, jnp.swapaxes(r, -1, -2)) - later.N)
     return Q, 0.5 * (later.u[..., 0] ** 2 - later.D)
