@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> None:
         for name in asked.methods:
             rows = pd.concat([rows, run(system, name, asked)])
             stored.write(rows, asked.out, 3)  # an interrupted run keeps it
-    print(summary(rows))
+    print(summary(stored.read([asked.out])))
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -96,7 +96,7 @@ def row(system: str, name: str, kind: str, number: int, fit: sf.Fit, setup) -> d
 
 def summary(rows: pd.DataFrame) -> str:
     """Markdown: of each θ the RMSE whole, and how much more or less it is otherwise, beside maximum likelihood."""
-    lines = ["| system | method | θ | RMSE | 30 % knocked out | last state halved | ten pooled |", "|---" * 7 + "|"]
+    lines = ["| system | method | θ | RMSE | 30 % missing | last state halved | ten pooled |", "|---" * 7 + "|"]
     for (system, name), part in rows.groupby(["system", "method"], sort=False):
         for column in [c for c in part if c.startswith("missed_") and part[c].notna().any()]:
             own = {kind: rmse(one[column]) for kind, one in part.groupby("kind")}

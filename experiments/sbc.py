@@ -1,8 +1,8 @@
 """Simulation-based calibration of `fit.posterior` (Talts and others 2018, arXiv:1804.06788).
 
-    python experiments/sbc.py --out experiments/rows/sbc.csv --figure docs/results/sbc.svg    # 200 data sets each
+    python experiments/sbc.py --out experiments/rows/sbc.csv.bz2 --figure docs/results/sbc.svg    # 200 data sets each
     python experiments/sbc.py --systems ou --sets 4 --draws 20 --warmup 20 --out /tmp/s.csv   # small
-    python experiments/sbc.py --summarise experiments/rows/sbc.csv                            # the table
+    python experiments/sbc.py --summarise experiments/rows/sbc.csv.bz2                            # the table
 
 θ, G and σ are drawn from a proper prior, data are simulated from them, and the posterior under the same prior is
 sampled. Over many data sets the rank of the truth among independent draws is then uniform. One row for each system,
@@ -14,7 +14,6 @@ from a distribution that is wide beside σ.
 """
 
 import argparse
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -23,6 +22,8 @@ import jax
 import jax.numpy as jnp
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
+import stored
 from matplotlib.figure import Figure
 from numpyro import diagnostics
 from numpyro import distributions as dist
@@ -102,12 +103,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--summarise", type=Path)
     asked = parser.parse_args(arguments)
     if asked.summarise:
-        rows = list(csv.DictReader(asked.summarise.read_text(encoding="utf-8").splitlines()))
+        rows = stored.read([asked.summarise]).to_dict("records")
     else:
         rows = []
         for found in (part for name in asked.systems.split(",") for part in run(name, asked)):
             rows += found
-            write(rows, asked.out)
+            stored.write(pd.DataFrame(rows), asked.out, 5)
     print(summary(rows))
     if asked.figure:
         draw(rows, asked.figure)
@@ -145,13 +146,6 @@ def simulated(
         made.append(sf.simulate(model, theta, x0, TIMES, G=G, noise=noise, key=keys[-1], step=STEP))
         truths.append(theta | {"G": G, "noise": noise})
     return truths, made
-
-
-def write(rows: list[dict], path: Path) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
 
 
 def ranks(rows: list[dict]) -> dict[tuple[str, str], np.ndarray]:

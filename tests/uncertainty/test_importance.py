@@ -8,11 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from contract import two_state_series
-from sdefit.data import standardise
-from sdefit.dynamics.equations import equations
-from sdefit.inference.parameterisation import Parameterisation
-from sdefit.uncertainty.importance import _drawn, _root, _Target, _tempered, inverse_root
+from sdefit.uncertainty.density import inverse_root
+from sdefit.uncertainty.importance import _drawn, _root, _tempered
 
 SEEDS = [0, 1, 2]
 
@@ -66,24 +63,3 @@ def test_roots_are_roots(seed):
     np.testing.assert_allclose(half @ half.T @ factor @ factor.T, np.eye(3), atol=1e-9)
     root = np.asarray(_root(jnp.asarray(curvature)))
     np.testing.assert_allclose(root @ root.T / np.outer(units, units), factor @ factor.T, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_coordinates_without_edges_stretch_volumes_as_they_say(seed):
-    """The map from (log G_11, log G_22, arsinh(G_21/G_22)) to a posterior's measure, by a Jacobian of the whole map.
-
-    The measure is θ itself, the logs of the rows' lengths, and the direction of the second row on the circle.
-    """
-    model = equations("dx = -a*x\ndy = -b*y", diffusion="full")
-    where = Parameterisation(model, standardise([two_state_series(3)]), "each")
-    target = _Target(SimpleNamespace(parameterisation=where))  # pyright: ignore[reportArgumentType]
-    v = jnp.asarray(np.random.default_rng(seed).normal(size=sum(where.sizes)))
-
-    def measured(v):
-        u = target.coordinates(v)
-        theta, (g11, g22), (g21,), sigma = u[:2], u[2:4], u[4:5], u[5:]
-        lengths = jnp.stack([jnp.log(g11), 0.5 * jnp.log(g21**2 + g22**2)])
-        return jnp.concatenate([where.bounds.constrain(theta), lengths, jnp.arctan2(g21, g22)[None], jnp.log(sigma)])
-
-    _, log = np.linalg.slogdet(np.asarray(jax.jacfwd(measured)(v)))
-    assert target._stretch(v) == pytest.approx(log, rel=1e-10)
