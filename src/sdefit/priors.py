@@ -48,7 +48,7 @@ def theta_prior(model: SDE, scales: Theta) -> ThetaPrior:
 def noise_prior(log_noise: Float[Array, "state"], G: Float[Array, "state state"], levels: NoiseLevels) -> Scalar:
     """−log of the priors on σ and G: Gaussian in log σ_k and log ‖G_k‖, mild against singular correlation."""
     residuals = noise_prior_residuals(log_noise, G, levels)
-    return 0.5 * jnp.sum(residuals**2) + wall(log_noise, -9.0, 2.0) + correlation_prior(G)
+    return 0.5 * jnp.sum(residuals**2) + correlation_prior(G)
 
 
 def noise_prior_residuals(
@@ -68,11 +68,6 @@ def correlation_prior(G: Float[Array, "state state"]) -> Scalar:
     """
     own = diagonal(G) ** 2 / (jnp.sum(G**2, axis=1) + 1e-30)
     return jnp.where(jnp.all(G == 0), 0.0, -jnp.sum(jnp.log(own + 1e-12)))
-
-
-def wall(v: Array, low: Scalar | float, high: Scalar | float) -> Scalar:
-    """0 between the two, the square of the distance beyond."""
-    return jnp.sum(jax.nn.relu(low - v) ** 2 + jax.nn.relu(v - high) ** 2)
 
 
 def noise_levels(data: Observations) -> NoiseLevels:

@@ -230,7 +230,7 @@ def test_walls_stand_only_where_data_say_nothing(kind):
     start = model.start(levels, jnp.asarray([4.0, 5.0]))
     value, slope = penalty(start)
     assert value == pytest.approx(0.0, abs=1e-9) and np.all(np.isfinite(slope))
-    for place, far in [(0, 9.0), (0, -9.0), (2, 9.0), (2, -9.0), (start.size - 1, 9.0), (start.size - 2, -9.0)]:
+    for place, far in [(2, 9.0), (2, -9.0), (start.size - 1, 9.0), (start.size - 2, -9.0)]:
         value, slope = penalty(start.at[place].set(far))
         assert value > 10 and np.sign(slope[place]) == np.sign(far)
         assert np.count_nonzero(np.abs(slope) > 1e-9) == 1

@@ -10,7 +10,7 @@ from sdefit.data import over_series
 from sdefit.dynamics.diffusion import DiffusionShape
 from sdefit.gp.latent import LatentParams, Solver
 from sdefit.optimise import Minimum, minimise
-from sdefit.priors import NoiseLevels, noise_prior, wall
+from sdefit.priors import NoiseLevels, noise_prior
 from sdefit.ssm.kalman import Observations
 
 
@@ -62,11 +62,11 @@ class Evidence(eqx.Module):
         return jnp.concatenate([jnp.zeros(K, length.dtype), jnp.log(length), log_noise, entries, shape])
 
     def penalty(self, u: Float[Array, "coordinates"], levels: NoiseLevels, maximum: Scalar) -> Scalar:
-        """−log of the weak priors, and walls around the φ that data could determine."""
+        """−log of the weak priors, and walls around the lengths and shapes that data could determine."""
         K, u = self.states, self._tied(u)
-        walls = wall(u[:K], -4.0, 3.0) + wall(u[K : 2 * K], jnp.log(0.5), jnp.log(maximum))
+        walls = _wall(u[K : 2 * K], jnp.log(0.5), jnp.log(maximum))
         if self.shaped:
-            walls = walls + wall(u[-K:], -4.0, 4.0)
+            walls = walls + _wall(u[-K:], -4.0, 4.0)
         G = self.diffusion.matrix(u[3 * K : 3 * K + self.diffusion.size], self.even)
         return walls + noise_prior(u[2 * K : 3 * K], G, levels)
 
@@ -92,3 +92,8 @@ def fit_evidence(evidence: Evidence, data: Observations, levels: NoiseLevels, st
     found = jax.vmap(lambda u: minimise(loss, u, iterations=iterations, tolerance=1e-4))(jnp.stack(begin))
     best = jnp.argmin(jnp.where(jnp.isfinite(found.value), found.value, jnp.inf))
     return jax.tree.map(lambda a: a[best], found)
+
+
+def _wall(v: Float[Array, "state"], low: Scalar | float, high: Scalar | float) -> Scalar:
+    """0 between the two, the square of the distance beyond."""
+    return jnp.sum(jax.nn.relu(low - v) ** 2 + jax.nn.relu(v - high) ** 2)
