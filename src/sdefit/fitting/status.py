@@ -8,12 +8,11 @@ import numpy as np
 from sdefit import diagnosis
 from sdefit.data import Series
 from sdefit.dynamics.sde import SDE
+from sdefit.inference.likelihood import AGREE
 from sdefit.methods.execution import Answer
 from sdefit.methods.interface import Method
 from sdefit.result import AT_BOUND, LONG_GAPS, RESIDUALS, STARTS_DISAGREE, STATUS, TOO_FEW, Code, Status, worst_first
 from sdefit.uncertainty import degrees_of_freedom
-
-_AGREE = 0.1  # log-likelihood within which two searches found the same
 
 
 def status_checks(model: SDE, series: Sequence[Series], method: Method, answer: Answer) -> tuple[Status, ...]:
@@ -36,7 +35,7 @@ def _starts(method: Method, answer: Answer) -> list[Status]:
     found = method.search_values(answer.estimate)
     values = np.asarray([] if found is None else found, float)
     values = values[np.isfinite(values)]
-    if values.size < 2 or np.sum(values > values.max() - _AGREE) > 1:
+    if values.size < 2 or np.sum(values > values.max() - AGREE) > 1:
         return []
     return [_said(STARTS_DISAGREE, count=values.size)]
 

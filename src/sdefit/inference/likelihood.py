@@ -17,6 +17,7 @@ from sdefit.ssm.innovations import negative_log_likelihood
 from sdefit.ssm.kalman import Gaussian, Observations, log_likelihood
 from sdefit.ssm.moments import Rule, value_and_slope
 
+AGREE = 0.1  # log-likelihood within which two searches found the same
 _REACH = 0.5  # ‖∂f/∂x‖ times the length of one step, at most
 _MOST_STEPS = 64  # between two rows
 

@@ -12,7 +12,7 @@ from sdefit._jax import settings
 from sdefit._types import Array, Key, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
-from sdefit.inference.likelihood import FilterState, Likelihood, filter_state
+from sdefit.inference.likelihood import AGREE, FilterState, Likelihood, filter_state
 from sdefit.inference.parameterisation import Parameterisation
 from sdefit.inference.prior import Prior
 from sdefit.inference.residuals import excess_kurtosis
@@ -22,7 +22,6 @@ from sdefit.methods.interface import LikelihoodMethod, ParameterCovariance, Revi
 from sdefit.methods.mars import MaRS
 from sdefit.result import Code, Estimate
 
-_AGREE = 0.1  # log-likelihood within which two searches found the same
 _COARSE = 0.5  # change of the log-likelihood by halving the filter's steps that makes it untrustworthy
 _HEAVY = 3.0  # excess kurtosis of the prediction errors that a Gaussian state distribution does not produce
 _SIGMAS = 6.0  # and by how many standard errors it must differ from 0
@@ -144,7 +143,7 @@ def _straight(model: SDE, estimate: Estimate, times: np.ndarray, path: np.ndarra
 def _agreement(estimate: Estimate) -> str:
     values = np.asarray(filter_state(estimate).values)
     climbs = np.asarray(estimate.trace["log_likelihood"])
-    agree = int(np.sum(values > values.max() - _AGREE))
+    agree = int(np.sum(values > values.max() - AGREE))
     return (
         f"{agree} of {values.size} starts agree, with a log-likelihood {climbs[-1] - climbs[0]:.1f} above the start's"
     )

@@ -13,7 +13,7 @@ from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
 from sdefit.inference.increments import Increments, interpolated
 from sdefit.inference.initial_guess import guess_by_increments
-from sdefit.inference.likelihood import FilterState, Likelihood, filter_pool, filter_state, step_counts
+from sdefit.inference.likelihood import AGREE, FilterState, Likelihood, filter_pool, filter_state, step_counts
 from sdefit.inference.parameterisation import Parameterisation, Point, cholesky_psd
 from sdefit.inference.prior import BoundaryPrior, Prior, WeakPrior
 from sdefit.matching.parameter_scales import standard_errors, widened_scales
@@ -29,7 +29,6 @@ from sdefit.ssm.moments import RULES
 NOISE = ("each", "same", "none")  # what the observation noise of the states may be
 _HALVING = 0.05  # change of the log-likelihood by halving all steps that asks for shorter ones
 _ROUNDS = 2  # of halving all steps
-_AGREE = 0.1  # log-likelihood within which two searches found the same
 _FEW = 10  # observations for each coordinate, below which one batch of searches is not enough
 _EDGE = -7.0  # logarithm of a distance from a bound, in units, below which θ is at it
 _WIDENINGS = 4  # searches, each with a wider prior on θ than the one before, at most
@@ -229,7 +228,7 @@ class ESGF(LikelihoodMethod):
         edge = (parameterisation.bounds.one_sided & (best < _EDGE)) | (
             parameterisation.bounds.two_sided & (jnp.abs(best) > -_EDGE)
         )
-        return jnp.any(edge) | ~(apart < _AGREE) | (count < _FEW * fits.x.shape[1])
+        return jnp.any(edge) | ~(apart < AGREE) | (count < _FEW * fits.x.shape[1])
 
     def prior(self, parameterisation: Parameterisation, scales: Theta | None) -> Prior:
         return WeakPrior.of(parameterisation, scales) if self.weak else BoundaryPrior(parameterisation, self.boundary)
