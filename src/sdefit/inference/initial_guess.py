@@ -12,7 +12,6 @@ from sdefit.inference.parameterisation import Parameterisation
 from sdefit.matching.mean_matching import spread_starts
 
 _TRIES = 6  # searches for start values per span
-_CORRELATION = (0.0, 0.5, -0.5)  # of the noise of different states, at the start
 
 
 class InitialGuesses(eqx.Module):
@@ -48,21 +47,15 @@ def guess_by_increments(
     lane = jnp.arange(count) - own
     u = matched[lane % len(SPANS)] + jnp.where((lane >= len(SPANS))[:, None], random[_TRIES:], 0.0)
     u = jnp.where((lane < 0)[:, None], given[None, :], u)
-    correlation, first = jnp.array(_CORRELATION)[lane % len(_CORRELATION)], increments.path[:, 0]
     spread = spread_starts(bounds, scales, jnp.full(size, jnp.nan), count, jax.random.fold_in(key, 1))
-    both, correlations, odd = (
-        jnp.concatenate([u, spread]),
-        jnp.concatenate([correlation, correlation]),
-        jnp.arange(2 * count) % 2 == 1,
-    )
 
-    def begun(u, correlation, odd):
+    def begun(u, odd):
         own = increments.noises(u)
         other = exchanged(*own)
         diffusion, noise = (jnp.where(odd, b, a) for a, b in zip(own, other, strict=True))
-        return parameterisation.begin(u, diffusion, noise, correlation, first)
+        return parameterisation.begin(u, diffusion, noise, increments.path[:, 0])
 
-    begin = jax.vmap(begun)(both, correlations, odd)
+    begin = jax.vmap(begun)(jnp.concatenate([u, spread]), jnp.arange(2 * count) % 2 == 1)
     return InitialGuesses(begin[:count], begin[count:], steps, scales)
 
 

@@ -89,14 +89,14 @@ class Parameterisation:
         theta = theta * self.bounds.unit
         return Point(theta, full, variance, first.reshape(-1, K) if first.size else jnp.zeros((series, K)))
 
-    def begin(self, u, diffusion, noise, correlation, first) -> Float[Array, "coordinates"]:
-        """Coordinates from θ (unconstrained), standard deviations per state and x(t_1)."""
-        _, scales, _, sigma, last = self.sizes
+    def begin(self, u, diffusion, noise, first) -> Float[Array, "coordinates"]:
+        """Coordinates from θ (unconstrained), standard deviations per state and x(t_1); a G without correlation."""
+        _, scales, below, sigma, last = self.sizes
         # What diffusion cannot explain in an ODE is noise.
         noise = jnp.sqrt(noise**2 + 0.5 * diffusion**2) if scales == 0 else noise
         g = jnp.mean(diffusion / self.even, keepdims=True) if scales == 1 else diffusion[:scales]
         s = jnp.mean(noise / self.even, keepdims=True) if sigma == 1 else noise[:sigma]
-        return jnp.concatenate([u, g, correlation * g[self.rows], s, first.ravel()[:last]])
+        return jnp.concatenate([u, g, jnp.zeros(below), s, first.ravel()[:last]])
 
     def at(self, theta: Theta, G, noise, first) -> Float[Array, "coordinates"]:
         """The coordinates of θ, G, σ and x(t_1)."""

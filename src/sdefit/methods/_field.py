@@ -62,7 +62,7 @@ class Problem(eqx.Module):
         """No drift at all, with G and σ from the increments of the data."""
         path = over_series(filled)(self.pool.times, self.pool.values, self.pool.observed)
         errors = over_series(increment_errors, (0, 0, 0, None))(self.pool.times, path, jnp.zeros_like(path), 1)
-        rest = self.parameterisation.begin(jnp.zeros(0), *split(errors), 0.0, path[:, 0])
+        rest = self.parameterisation.begin(jnp.zeros(0), *split(errors), path[:, 0])
         return jnp.concatenate([jnp.zeros(self.points.size), rest])
 
     def variance_params(self, u: Float[Array, "coordinates"]) -> Float[Array, "natural"]:
