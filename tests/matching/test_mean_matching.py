@@ -10,7 +10,7 @@ import pytest
 from sdefit.dynamics.parameters import Bounds
 from sdefit.dynamics.units import ScaledBounds
 from sdefit.matching.mean_matching import match_means, spread_starts
-from sdefit.matching.parameter_scales import informed_scales, natural_scales, standard_errors, widened_scales
+from sdefit.matching.parameter_scales import natural_scales, standard_errors, widened_scales, widened_scales_at
 
 INF = float("inf")
 quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -166,21 +166,21 @@ def test_steps_into_places_that_are_not_finite_are_refused():
 # --- scales after matching -------------------------------------------------------------------------------------
 
 
-def informed(u, curvature, local):
+def widened_at(u, curvature):
     bounds, std = (
         ScaledBounds(Bounds((0.0, -np.inf), (np.inf, np.inf)), jnp.ones(2)),
         standard_errors(jnp.asarray(curvature)),
     )
-    return informed_scales(jnp.asarray(u), std, bounds, jnp.asarray([0.1, 2.0]), jnp.asarray(local))
+    return widened_scales_at(jnp.asarray(u), std, bounds, jnp.asarray([0.1, 2.0]))
 
 
 def test_what_was_told_is_its_own_scale():
-    """A curvature c is a standard error 1/√c, and what stands two of them off its bound, or off 0, was told."""
-    both = informed([0.0, 300.0], np.diag([250.0, 250.0]), [5.0, 5.0])
+    """A curvature c is a standard error 1/√c, and what stands three of them off its bound, or off 0, was told."""
+    both = widened_at([0.0, 300.0], np.diag([250.0, 250.0]))
     np.testing.assert_allclose(both, [1.0, 300.0])
-    one = informed([0.0, 300.0], np.diag([2.5e-4, 250.0]), [5.0, 5.0])
-    np.testing.assert_allclose(one, [5.0, 300.0])
-    none = informed([0.0, 1.0], np.diag([2.5e-4, 2.5e-4]), [5.0, 5.0])
+    one = widened_at([0.0, 300.0], np.diag([2.5e-4, 250.0]))
+    np.testing.assert_allclose(one, [0.1, 300.0])
+    none = widened_at([0.0, 1.0], np.diag([2.5e-4, 2.5e-4]))
     np.testing.assert_allclose(none, [0.1, 2.0])
 
 

@@ -15,7 +15,7 @@ from sdefit.data import Pool, over_series
 from sdefit.dynamics.on_path import drift_on_path
 from sdefit.dynamics.sde import SDE
 from sdefit.dynamics.units import ScaledBounds
-from sdefit.matching.parameter_scales import informed_scales, local_scales, rms, scales_on_path, standard_errors
+from sdefit.matching.parameter_scales import rms, scales_on_path, standard_errors, widened_scales_at
 from sdefit.optimise import levenberg_marquardt, log_mean_square
 
 SPANS = (1, 3, 8)  # rows that an increment spans
@@ -84,11 +84,11 @@ class Increments(eqx.Module):
         speed = jnp.hypot(jnp.max(jnp.where(jnp.isfinite(speeds), speeds, 0.0)), restoring)
         natural_scale = scales_on_path(drift, self.path, speed, seen, bounds.unit)
 
-        def informed(u, theta, curvature, span):
+        def widened(u, curvature, span):
             std = standard_errors(curvature) * jnp.sqrt(span)  # increments over more than one row overlap
-            return informed_scales(u, std, bounds, natural_scale, local_scales(drift, self.path, speed, seen, theta))
+            return widened_scales_at(u, std, bounds, natural_scale)
 
-        return jnp.max(jax.vmap(informed)(agreed.u, thetas, agreed.curvature, jnp.array(SPANS, float)), axis=0)
+        return jnp.max(jax.vmap(widened)(agreed.u, agreed.curvature, jnp.array(SPANS, float)), axis=0)
 
 
 def interpolated(pool: Pool) -> Float[Array, "series times state"]:

@@ -12,7 +12,7 @@ from sdefit.dynamics.units import ScaledBounds, parameter_units
 from sdefit.linalg import cholesky, diagonal, solve
 from sdefit.matching.derivative_samples import DerivativeSamples
 from sdefit.matching.mean_matching import match_means, spread_starts
-from sdefit.matching.parameter_scales import informed_scales, local_scales, scales_on_path, standard_errors
+from sdefit.matching.parameter_scales import scales_on_path, standard_errors, widened_scales_at
 
 CORRELATED = 10  # neighbouring residuals of smoothed means that hang together
 
@@ -80,9 +80,7 @@ def guess_by_means(
 
     both = jax.vmap(match)(jnp.arange(2))
     matched_means = jax.tree.map(lambda a: a[0], both)
-    local = local_scales(drift, x, speed, seen, bounds.constrain(matched_means.x))
-    std = standard_errors(matched_means.at.curvature / CORRELATED)
-    scales = informed_scales(matched_means.x, std, bounds, scales, local)
+    scales = widened_scales_at(matched_means.x, standard_errors(matched_means.at.curvature), bounds, scales)
     # Coordinates in which the mean square residual is round: the search then needs no units.
     curvature, eye = matched_means.at.curvature / (jnp.sum(seen) * float(x.shape[-1])), jnp.eye(matched_means.x.size)
     chol = cholesky(curvature + 1e-9 * jnp.diag(diagonal(curvature)) + 1e-300 * eye)

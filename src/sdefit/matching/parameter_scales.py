@@ -16,6 +16,8 @@ from sdefit.dynamics.units import ScaledBounds
 from sdefit.linalg import diagonal, log_volume, solve
 from sdefit.optimise import minimise
 
+_SURE = 3.0  # standard errors off its bound or 0 at which a parameter is taken to be off it
+
 
 def natural_scales(slopes: Callable[[Theta], Float[Array, "rows params"]], size: Scalar, unit: Theta) -> Theta:
     """For each parameter the value at which its term in the drift is as large as the derivative itself.
@@ -58,18 +60,6 @@ def scales_on_path(
     return natural_scales(slopes, speed, unit)
 
 
-def local_scales(
-    drift: PathDrift,
-    x: Float[Array, "series times state"],
-    speed: Scalar,
-    seen: Bool[Array, "series times"],
-    theta: Theta,
-) -> Theta:
-    """What each parameter must change by, at θ, to change the drift by as much as the speed."""
-    slope = jnp.where(seen[..., None, None], jax.jacfwd(drift, argnums=1)(x, theta), 0.0)
-    return speed / jnp.sqrt(jnp.mean(slope**2, axis=(0, 1, 2)))
-
-
 def rms(a: Array) -> Scalar:
     """The root mean square of all entries."""
     return jnp.sqrt(jnp.mean(a**2))
@@ -82,32 +72,18 @@ def standard_errors(curvature: Float[Array, "params params"]) -> Theta:
     return jnp.sqrt(jnp.abs(diagonal(solve(curvature + ridge, eye))))
 
 
-def informed_scales(u: Theta, std: Theta, bounds: ScaledBounds, scales: Theta, local: Theta) -> Theta:
-    """The scale of each parameter once it was matched at u with standard error `std`.
-
-    A parameter that stands two standard errors off its bound (or off 0) has at least its own distance as its scale:
-    natural scales are made from 0, and for a state of 300 ± 1 they are far too small for the rate of its return to a
-    level. Beside a parameter that is so far off, the others have at least their `local` scale at the matched θ.
-    """
-    theta, slope = jax.jvp(bounds.constrain, (u,), (jnp.ones_like(u),))
-    away, known = _away_from_edge(theta, jnp.abs(slope) * std, bounds, 2.0)
-    other = jnp.where(jnp.any(known) & jnp.isfinite(local), jnp.maximum(scales, local), scales)
-    return jnp.where(known & jnp.isfinite(away), jnp.maximum(scales, away), other)
-
-
 def widened_scales(theta: Theta, std: Theta, bounds: Bounds | ScaledBounds, scales: Theta) -> Theta:
-    """The scale of each parameter once it was estimated with a prior of such scales, give or take `std`.
+    """The scale of each parameter once it was estimated, give or take `std`.
 
-    One that stands three standard errors off its bound (or off 0) in spite of it has at least its own distance as its
-    scale: terms of the drift that cancel along most of the path are larger than its speed, from which scales come.
+    One that stands three standard errors off its bound (or off 0) has at least its own distance as its scale. Natural
+    scales are made from 0: for a state of 300 ± 1 they are far too small for the rate of its return to a level. And
+    terms of the drift that cancel along most of the path are larger than its speed, from which scales come.
     """
-    away, known = _away_from_edge(theta, std, bounds, 3.0)
-    return jnp.where(known & jnp.isfinite(away), jnp.maximum(scales, away), scales)
-
-
-def _away_from_edge(
-    theta: Theta, std: Theta, bounds: Bounds | ScaledBounds, sure: float
-) -> tuple[Theta, Bool[Array, "params"]]:
-    """How far each parameter is off its bound (or off 0), and whether by so many standard errors."""
     away = jnp.abs(theta - bounds.edges)
-    return away, away > sure * std
+    return jnp.where((away > _SURE * std) & jnp.isfinite(away), jnp.maximum(scales, away), scales)
+
+
+def widened_scales_at(u: Theta, std: Theta, bounds: ScaledBounds, scales: Theta) -> Theta:
+    """The same of an estimate in unconstrained coordinates, with standard errors of these."""
+    theta, slope = jax.jvp(bounds.constrain, (u,), (jnp.ones_like(u),))
+    return widened_scales(theta, jnp.abs(slope) * std, bounds, scales)

@@ -16,7 +16,7 @@ from sdefit.inference.initial_guess import guess_by_increments
 from sdefit.inference.likelihood import AGREE, FilterState, Likelihood, filter_pool, filter_state, step_counts
 from sdefit.inference.parameterisation import Parameterisation, Point, cholesky_psd
 from sdefit.inference.prior import BoundaryPrior, Prior, WeakPrior
-from sdefit.matching.parameter_scales import standard_errors, widened_scales
+from sdefit.matching.parameter_scales import standard_errors, widened_scales_at
 from sdefit.methods._settings import check_choice, check_flag, check_not_negative, check_whole
 from sdefit.methods.interface import LikelihoodMethod, ParameterCovariance, Stage
 from sdefit.optimise import SearchResult, ValueGradHessian, levenberg_marquardt, not_started
@@ -262,9 +262,8 @@ class ESGF(LikelihoodMethod):
             fits = climb(last.fits.x, last.scales)
             best = fits.best
             P = last.scales.size
-            theta, slope = jax.jvp(parameterisation.bounds.constrain, (best.x[:P],), (jnp.ones(P),))
-            std = jnp.abs(slope) * standard_errors(best.at.curvature)[:P]
-            wider = widened_scales(theta, std, parameterisation.model.bounds, last.scales)
+            std = standard_errors(best.at.curvature)[:P]
+            wider = widened_scales_at(best.x[:P], std, parameterisation.bounds, last.scales)
             grew = jnp.any(wider > 1.1 * last.scales)
             return _Widened(last.count + 1, fits, jnp.where(grew, wider, last.scales), grew)
 
