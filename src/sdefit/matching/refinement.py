@@ -78,9 +78,6 @@ def refine(
     - `scales`: natural scales of θ, of which its weak prior is made.
     - `passes`: the least passes; `_MOST` times as many are made until θ has converged.
     """
-    first = WeakFormProblem.of(model, pool, evidence, scales)
-    # A matched θ far outside the prior is one the samples could not tell: linearising there would lose a pass or two.
-    theta = jnp.clip(theta, first.prior.center - first.prior.width, first.prior.center + first.prior.width)
     K = evidence.states
     begin = RefinementState.begin(theta, u[2 * K : 3 * K + evidence.diffusion.size], path, scales)
 
