@@ -100,9 +100,7 @@ class Naive:
         mean, X = p.path.copy(), np.zeros((series, rows, K, len(THETA)))
         x = np.zeros((series, rows, K, series, rows, K))  # covariance of x given θ
         for s in range(series):
-            seen = p.observed[s, 0]  # x(t_1) is there give or take 1, else where the path is give or take 10
-            mean[s, 0] = np.where(seen, p.values[s, 0], p.path[s, 0])
-            x[s, 0, :, s, 0] = np.diag(np.where(seen, 1.0, 100.0))
+            x[s, 0, :, s, 0] = 100.0 * eye  # x(t_1) is where the path is, give or take 10
             for n in range(rows - 1):
                 h = p.times[s, n + 1] - p.times[s, n]
                 Z = h * (F[s, n] + F[s, n + 1]) / 2
@@ -177,7 +175,7 @@ def test_without_an_answer_the_deviations_are_brownian():
     p = Problem(3, 1, missing=False)
     brownian = np.einsum("nm,kl->nkml", np.minimum.outer(p.times[0], p.times[0]), p.G @ p.G.T)
     x = Naive(p, still).x.reshape(9, 2, 9, 2)
-    np.testing.assert_allclose(x, brownian + np.eye(2)[None, :, None, :], rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(x, brownian + 100 * np.eye(2)[None, :, None, :], rtol=1e-10, atol=1e-12)
 
 
 def test_a_wide_prior_leaves_generalised_least_squares():
@@ -366,9 +364,9 @@ class Turning:
         return both[2:, 2:].T, both[2:, 2:].T @ both[:2, 2:]
 
     def minus_log_likelihood(self, theta):
-        """By a Kalman filter that is exact for this model, from the first observation give or take 1."""
+        """By a Kalman filter that is exact for this model, from the first observation give or take 10."""
         A, noise = self.step(theta)
-        mean, cov, total = self.values[0], np.eye(2), 0.0
+        mean, cov, total = self.values[0], 100 * np.eye(2), 0.0
         for n, (y, seen) in enumerate(zip(self.values, self.observed, strict=True)):
             if n:
                 mean, cov = A @ mean, A @ cov @ A.T + noise

@@ -29,7 +29,7 @@ from sdefit.linalg import solve as solve_small
 from sdefit.ssm import kalman
 from sdefit.ssm.kalman import Backward, Filtered, Gaussian, Observations, Sensors, Transitions
 
-_DIFFUSE = 10.0  # standard deviation of x(t_1) about the path where it was not observed, in spreads of the data
+_DIFFUSE = 10.0  # standard deviation of x(t_1) about the path, in spreads of the data
 
 DriftOnPath = Callable[[Float[Array, "series times state"], Theta], Float[Array, "series times state"]]
 Jacobians = Float[Array, "series times state state"]
@@ -39,8 +39,8 @@ class LinearisedSSM(eqx.Module):
     """How the deviation d = x − x̂ goes on from row to row, but for G and σ.
 
     d_n = F d_{n−1} + offset · (1, τ) + Σ_j Q_factors_j G w_j with standard normal w_j; τ is θ's deviation from the
-    center of its prior in widths. The first row starts anew, and so does one after a gap too long to follow the path
-    through: from the observation there give or take 1, and where there is none from the path give or take 10.
+    center of its prior in widths. The first row starts anew, from the path give or take 10, and so does one after a
+    gap too long to follow the path through.
     """
 
     begins: Bool[Array, "*rows"]
@@ -55,7 +55,7 @@ class LinearisedSSM(eqx.Module):
         """The covariance that each row adds; where a row begins, that of x there."""
         factors = dot(self.Q_factors, G[None, None, None])
         process = jnp.sum(dot(factors, jnp.swapaxes(factors, -1, -2)), axis=2)
-        anew = jnp.where(self.observed, 1.0, _DIFFUSE**2)[..., None] * jnp.eye(G.shape[0], dtype=G.dtype)[None, None]
+        anew = _DIFFUSE**2 * jnp.eye(G.shape[0], dtype=G.dtype)[None, None]
         return jnp.where(self.begins[..., None, None], anew, process)
 
 
@@ -103,16 +103,14 @@ def linearise(
     offset = jnp.concatenate([constant, by_theta * width[None, None, None, :]], axis=-1)
     sqrt_half_gap = jnp.sqrt(0.5 * gaps)[:, :, None, None]
     Q_factors = jnp.stack([sqrt_half_gap * eye[None, None], sqrt_half_gap * F], axis=2)
-    first = jnp.where(rows.observed, rows.values - path, 0.0)[..., None]
-    begin = jnp.pad(first, ((0, 0), (0, 0), (0, 0), (0, theta.size)))
     begins = jnp.pad(_too_long(gaps), ((0, 0), (1, 0)), constant_values=True)
 
-    def unless_begun(a, otherwise):
+    def unless_begun(a):
         """Numbers of each gap at the row behind it, but for rows that begin."""
         behind = jnp.pad(a, ((0, 0), (1, 0)) + ((0, 0),) * (a.ndim - 2))
-        return jnp.where(begins.reshape(*begins.shape, *(1,) * (a.ndim - 2)), otherwise, behind)
+        return jnp.where(begins.reshape(*begins.shape, *(1,) * (a.ndim - 2)), 0.0, behind)
 
-    F, offset, Q_factors = unless_begun(F, 0.0), unless_begun(offset, begin), unless_begun(Q_factors, 0.0)
+    F, offset, Q_factors = unless_begun(F), unless_begun(offset), unless_begun(Q_factors)
     return LinearisedSSM(begins, F, offset, Q_factors, rows.values - path, rows.observed, path)
 
 
