@@ -10,7 +10,7 @@ import pytest
 from sdefit.matching import critic
 
 KEY = jax.random.key(3)
-RULES = critic.WGANConfig(10.0, None, 1e-3, 0.1, 5, 300, 25, 0.1, 2)
+RULES = critic.WGANConfig(10.0, None, 1e-3, 0.1, 5, 300, 0.1, 2)
 BATCH, DIM = 64, 3
 SHIFT = np.array([2.0, -1.0, 2.0])  # of length 3
 
@@ -84,8 +84,8 @@ def test_padding_changes_no_weight():
 
 def estimate(shift, spread: float) -> float:
     """The critic's estimate over the last of three windows, θ standing still all the time."""
-    outcome = played(RULES._replace(steps=75, wait=10**6), shift, spread)
-    assert not outcome.converged and np.all(np.asarray(outcome.theta) == 0)
+    outcome = played(RULES._replace(steps=75, rate=0.0, tolerance=0.0), shift, spread)
+    assert outcome.alive and np.all(np.asarray(outcome.path) == 0)
     return float(np.mean(np.asarray(outcome.distances)[-critic.WINDOW :]))
 
 
@@ -126,10 +126,10 @@ def test_theta_goes_to_where_the_samples_agree_and_the_game_ends():
     assert outcome.converged and outcome.alive and outcome.restarts == 0
     assert 75 <= steps < RULES.steps and steps % critic.WINDOW == 0
     path, distances = np.asarray(outcome.path), np.asarray(outcome.distances)
-    assert np.all(path[:25] == 0) and np.all(np.isfinite(path[:steps])) and np.all(np.isnan(path[steps:]))
+    assert np.all(np.isfinite(path[:steps])) and np.all(np.isnan(path[steps:]))
     np.testing.assert_allclose(outcome.theta, path[steps - 50 : steps].mean(axis=0), rtol=1e-12)
     np.testing.assert_allclose(outcome.theta, SHIFT, atol=THETA)
-    assert np.mean(distances[20:25]) > 2.5 and np.mean(distances[steps - 25 : steps]) < 0.5
+    assert np.max(distances[:25]) > 1 and np.mean(distances[steps - 25 : steps]) < 0.5
 
 
 def test_a_dead_critic_is_noticed():
@@ -159,7 +159,7 @@ def test_an_exploded_critic_is_noticed_and_replaced(factor):
 @pytest.mark.slow
 def test_clipped_weights():
     """The slope is far from 1, but the gap in units of it still falls as θ nears the data; all steps are played."""
-    config = RULES._replace(penalty=0.0, clip=0.01, wait=0, tolerance=0.0, steps=75)
+    config = RULES._replace(penalty=0.0, clip=0.01, tolerance=0.0, steps=75)
     outcome = played(config)
     assert outcome.alive and outcome.converged
     assert max(float(jnp.max(jnp.abs(w))) for w in jax.tree.leaves(outcome.critic)) == pytest.approx(0.01)
@@ -177,15 +177,11 @@ def test_clipped_weights():
         (np.full(13, 0.3), True),
         (0.005 * np.arange(13), True),  # slower than the tolerance
         (0.02 * np.arange(13), False),
-        (0.03 * np.cos(np.pi * np.arange(13)), True),
-        (0.03 * np.cos(np.pi * np.arange(13)) + 0.01 * np.arange(13), False),
-        (0.3 * np.cos(2 * np.pi * np.arange(13) / 8 + 0.1), False),  # scatters by thirty tolerances
-        (0.03 * np.cos(2 * np.pi * np.arange(6) / 4 + 0.1), False),  # too few windows to tell
+        (0.03 * np.cos(np.pi * np.arange(13)), False),
     ],
 )
-def test_theta_rests_when_it_neither_moves_nor_has_a_trend(means, rests):
+def test_theta_rests_when_its_means_over_two_windows_agree(means, rests):
     """Windows of 25 steps about these means, at a tolerance of 0.01; what comes after the last does not count."""
     about = np.linspace(-0.5, 0.5, critic.WINDOW)[None, :, None]
     path = np.concatenate([means[:, None, None] + about, np.full((3, critic.WINDOW, 1), np.nan)])
-    found = critic._settled_windows(jnp.asarray(path), jnp.array(len(means) - 1), 0.01)
-    assert bool(found > 0) is rests
+    assert bool(critic._settled(jnp.asarray(path), jnp.array(len(means) - 1), 0.01)) is rests

@@ -35,7 +35,7 @@ def test_it_keeps_the_way_it_went():
     steps = int(np.isfinite(loss).sum())
     assert found.status.ok and 75 <= steps < METHOD.steps and found.trace["restarts"] == 0
     assert np.all(np.isfinite(theta[:steps])) and np.all(np.isnan(theta[steps:])) and np.all(np.isnan(loss[steps:]))
-    assert np.all(theta[:25] == theta[0]) and np.all(theta[:steps, 0] > 0)
+    assert np.all(theta[:steps, 0] > 0)
     data, before, after = (found.trace[f"derivatives_{name}"] for name in ("data", "model_before", "model_after"))
     assert data.shape == before.shape == after.shape == (16, 1, TIMES, 1)
 

@@ -18,8 +18,6 @@ WINDOW = 25  # steps of θ in one window; at the end of each the training is loo
 _LEAK = 0.2  # slope of a node below 0: without one a node that is off for every sample stays off
 _FLAT = 1e-9  # a critic less steep than this is dead; a working one has a slope near 1, or 1e-4 with clipped weights
 _STEEP = 1e3  # and one steeper than this has exploded
-_ENOUGH = 3  # windows whose mean may be compared with that of as many before, where θ scatters
-_ROUND = 10  # times the tolerance by which θ may scatter
 
 Samples = Float[Array, "samples dim"]
 
@@ -89,10 +87,9 @@ class WGANConfig(NamedTuple):
       of windows, unless `tolerance` is 0.
     - `critic_steps`: steps of the critic before each of θ.
     - `steps`: the most steps of θ, made in whole windows.
-    - `wait`: how many of them θ stays where it is, while the critic learns.
     - `tolerance`: training is over when the mean of θ over a window is this near to that over the one before, in every
-      coordinate, or when θ goes to and fro by not many times that without a trend; θ is then the mean over these
-      windows. With 0 all steps are made, θ is the last, and whether it has converged is for others to say.
+      coordinate; θ is then the mean over both. With 0 all steps are made, θ is the last, and whether it has converged is
+      for others to say.
     - `restarts`: how often a critic that died or exploded is replaced.
     - `momentum`: of the critic's Adam.
     """
@@ -103,7 +100,6 @@ class WGANConfig(NamedTuple):
     rate: float
     critic_steps: int
     steps: int
-    wait: int
     tolerance: float
     restarts: int
     momentum: float = 0.5
@@ -146,8 +142,7 @@ def train(
         again = sick & (s.restarts < config.restarts)
         players = jax.tree.map(lambda a, b: jnp.where(again, a, b), begin(s.restarts + 1), players)
         history = s.path.at[s.window].set(path), s.distances.at[s.window].set(distances)
-        late = s.window * WINDOW >= config.wait + WINDOW
-        settled = jnp.where(~sick & late, _settled_windows(history[0], s.window, config.tolerance), 0)
+        settled = ~sick & (s.window > 0) & _settled(history[0], s.window, config.tolerance)
         return _Training(
             players, *history, jnp.where(again, 0, s.window + 1), s.restarts + again, settled, sick & ~again
         )
@@ -156,9 +151,9 @@ def train(
     none, no = jnp.zeros((), jnp.int32), jnp.array(False)
     blank = jnp.full((windows, WINDOW, theta.size), jnp.nan), jnp.full((windows, WINDOW), jnp.nan)
     end = jax.lax.while_loop(
-        lambda s: (s.window < windows) & (s.settled == 0) & ~s.dead,
+        lambda s: (s.window < windows) & ~s.settled & ~s.dead,
         advance,
-        _Training(begin(none), *blank, none, none, none, no),
+        _Training(begin(none), *blank, none, none, no, no),
     )
     return _result(end, theta, config)
 
@@ -174,14 +169,14 @@ class _Players(eqx.Module):
 
 
 class _Training(eqx.Module):
-    """Training with its windows so far: how many, over how many θ has settled, and whether the critic is lost."""
+    """Training with its windows so far: how many, whether θ has settled, and whether the critic is lost."""
 
     players: _Players
     path: Float[Array, "windows steps params"]
     distances: Float[Array, "windows steps"]
     window: Int[Array, ""]
     restarts: Int[Array, ""]
-    settled: Int[Array, ""]
+    settled: Bool[Array, ""]
     dead: Bool[Array, ""]
 
 
@@ -189,31 +184,19 @@ def _result(end: _Training, start: Theta, config: WGANConfig) -> TrainingResult:
     done = (jnp.arange(end.path.shape[0]) < end.window)[:, None]  # what an earlier critic left behind is not shown
     path = jnp.where(done[:, :, None], end.path, jnp.nan).reshape(-1, start.size)
     distances = jnp.where(done, end.distances, jnp.nan).ravel()
-    theta = _mean(end.path, end.window - 1, jnp.maximum(end.settled, 2)) if config.tolerance else end.players.theta
-    converged = end.settled > 0 if config.tolerance else ~end.dead
+    theta = _mean(end.path, end.window - 1, 2) if config.tolerance else end.players.theta
+    converged = end.settled if config.tolerance else ~end.dead
     return TrainingResult(
         jnp.where(end.dead, start, theta), end.players.critic, path, distances, converged, ~end.dead, end.restarts
     )
 
 
-def _settled_windows(
-    path: Float[Array, "windows steps params"], window: Int[Array, ""], tolerance: float
-) -> Int[Array, ""]:
-    """Over how many windows θ has settled, up to this one; 0 if it has not.
-
-    Over two whose means agree. Few draws can leave θ going slowly round for long: so also over two thirds of
-    all windows, if these scatter by little and their means differ by less than that, which leaves no trend.
-    """
-    third = window // 3
-    agree = jnp.abs(_mean(path, window, 1) - _mean(path, window - 1, 1)) < tolerance
-    moved = jnp.abs(_mean(path, window, third) - _mean(path, window - third, third))
-    away = (jnp.mean(path, axis=1, keepdims=True) - _mean(path, window, 2 * third)[None, None, :]) ** 2
-    scatter = jnp.sqrt(_mean(away, window, 2 * third))
-    going_round = (third >= _ENOUGH) & (moved < 0.5 * scatter) & (scatter < _ROUND * tolerance)
-    return jnp.where(jnp.all(agree), 2, jnp.where(jnp.all(agree | going_round), 2 * third, 0))
+def _settled(path: Float[Array, "windows steps params"], window: Int[Array, ""], tolerance: float) -> Bool[Array, ""]:
+    """Whether the means of θ over this window and the one before agree."""
+    return jnp.all(jnp.abs(_mean(path, window, 1) - _mean(path, window - 1, 1)) < tolerance)
 
 
-def _mean(path: Float[Array, "windows steps params"], last: Int[Array, ""], count: Int[Array, ""] | int) -> Theta:
+def _mean(path: Float[Array, "windows steps params"], last: Int[Array, ""], count: int) -> Theta:
     """The mean of θ over so many windows, the last of which has this number; over fewer where there are not so many."""
     window = jnp.arange(path.shape[0])
     some = ((window > last - count) & (window <= last))[:, None]
@@ -223,8 +206,7 @@ def _mean(path: Float[Array, "windows steps params"], last: Int[Array, ""], coun
 def _optimisers(config: WGANConfig) -> tuple[optax.GradientTransformation, optax.GradientTransformation]:
     # Little momentum: each player must answer to where the other is now, or the two go round in circles.
     def rate(count):
-        late = jnp.maximum(count - config.wait, 0) / WINDOW if config.tolerance else 0.0
-        return jnp.where(count < config.wait, 0.0, config.rate / (1 + late))
+        return config.rate / (1 + (count / WINDOW if config.tolerance else 0.0))
 
     return optax.adam(config.critic_rate, config.momentum, 0.9), optax.adam(rate, 0.0, 0.9)
 

@@ -61,8 +61,7 @@ class AReS(Method):
     - `critic_rate`: of Adam, for the critic.
     - `penalty`: weight of the critic's gradient penalty; not used where weights are clipped.
     - `clip`: None, or the size at which the critic's weights are clipped.
-    - `tolerance`: training ends when θ moves by less than this between windows, or oscillates without a trend by not
-      many times that; with 0 it makes all steps.
+    - `tolerance`: training ends when θ moves by less than this between windows of 25 steps; with 0 it makes all steps.
     - `restarts`: how often a critic that failed is replaced.
     - `widths`: nodes of the critic's two hidden layers.
     - `momentum`: of the critic's Adam; with 0 it is RMSProp but for the first steps.
@@ -70,7 +69,7 @@ class AReS(Method):
     - `theta_range`: None, or with `resample` the range in which θ itself is stepped, in the user's units.
     - `resample`: draw both kinds of samples anew at every step, from a start of size |N(0, 1)| (Algorithm 2).
 
-    >>> plain = sf.AReS.paper()
+    >>> plain = sf.AReS.paper("lv")
     >>> plain.refinements, plain.resample
     (0, True)
     """
@@ -193,10 +192,10 @@ class AReS(Method):
     def _train(
         self, samplers: critic.Samplers, samples: DerivativeSamples, guess: InitialGuess, key: Key
     ) -> critic.TrainingResult:
-        """Training, with θ in whitened coordinates; where it begins near the answer, the critic first learns alone."""
+        """Training, with θ in whitened coordinates."""
         config = critic.WGANConfig(
             self.penalty, self.clip, self.critic_rate, self.learning_rate, self.critic_steps, self.steps,
-            0 if self.resample else critic.WINDOW, self.tolerance, self.restarts, self.momentum,
+            self.tolerance, self.restarts, self.momentum,
         )  # fmt: skip
         live = jnp.sum(samples.observed) * float(samples.dz.shape[-1])
         dim = math.prod(samples.dz.shape[1:])
