@@ -6,11 +6,12 @@ import jax.numpy as jnp
 from sdefit._types import Array, Bool, Float, Theta
 from sdefit.dynamics.on_path import PathDrift
 from sdefit.matching.derivative_samples import DerivativeSamples
-from sdefit.matching.initial_guess import CORRELATED, InitialGuess
+from sdefit.matching.initial_guess import InitialGuess
 from sdefit.matching.parameter_scales import standard_errors
 
 _PARTS = 4  # of the last half of the steps: two halves, each split, as in split-R̂
 _SETTLED = 1.1  # Gelman and Rubin's own bound on R̂
+_CORRELATED = 10  # neighbouring residuals of smoothed means that hang together
 _SMALL = 0.1  # of a standard error: a Monte Carlo error of that size matters to nobody
 
 
@@ -53,4 +54,4 @@ def matching_errors(samples: DerivativeSamples, drift: PathDrift, guess: Initial
 
     data, slope = samples.flat(samples.dz), jax.jacfwd(mean)(v)
     variance = jnp.var(data, axis=0) + 1e-4 * jnp.mean(data**2)
-    return standard_errors(slope.T @ (slope / variance[:, None]) / CORRELATED)
+    return standard_errors(slope.T @ (slope / variance[:, None]) / _CORRELATED)

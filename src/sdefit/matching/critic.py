@@ -88,8 +88,8 @@ class WGANConfig(NamedTuple):
     - `critic_steps`: steps of the critic before each of θ.
     - `steps`: the most steps of θ, made in whole windows.
     - `tolerance`: training is over when the mean of θ over a window is this near to that over the one before, in every
-      coordinate; θ is then the mean over both. With 0 all steps are made, θ is the last, and whether it has converged is
-      for others to say.
+      coordinate; θ is then the mean over both. With 0 all steps are made, θ is the last, and others must say whether it
+      has converged.
     - `restarts`: how often a critic that died or exploded is replaced.
     - `momentum`: of the critic's Adam.
     """

@@ -14,8 +14,6 @@ from sdefit.matching.derivative_samples import DerivativeSamples
 from sdefit.matching.mean_matching import match_means, spread_starts
 from sdefit.matching.parameter_scales import scales_on_path, standard_errors, widened_scales_at
 
-CORRELATED = 10  # neighbouring residuals of smoothed means that hang together
-
 
 class Box(eqx.Module):
     """A range in which θ itself is stepped, as in the published code: what leaves it is put back on its edge."""
