@@ -1,40 +1,33 @@
 """`ESGF`: maximum likelihood of θ, G and σ by a continuous-discrete Gaussian filter."""
 
 import dataclasses
+import functools
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from sdefit._types import Array, Bool, Float, Int, Key, Scalar, Theta
+from sdefit._types import Array, Bool, Float, Int, Key, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
 from sdefit.inference.increments import Increments, interpolated
 from sdefit.inference.initial_guess import guess_by_increments
-from sdefit.inference.likelihood import AGREE, FilterState, Likelihood, filter_pool, filter_state, step_counts
+from sdefit.inference.likelihood import FilterState, Likelihood, filter_pool, filter_state, step_counts
+from sdefit.inference.likelihood_search import LikelihoodSearch
+from sdefit.inference.observed_information import inverse_information
 from sdefit.inference.parameterisation import Parameterisation, Point, cholesky_psd
 from sdefit.inference.prior import BoundaryPrior, Prior, WeakPrior
-from sdefit.matching.parameter_scales import standard_errors, widened_scales_at
 from sdefit.methods._settings import check_choice, check_flag, check_not_negative, check_whole
 from sdefit.methods.interface import LikelihoodMethod, ParameterCovariance, Stage
-from sdefit.optimise import SearchResult, ValueGradHessian, levenberg_marquardt, not_started
+from sdefit.optimise import SearchResult
 from sdefit.result import Code, Estimate
 from sdefit.ssm.filter import run_smoother
-from sdefit.ssm.innovations import negative_log_likelihood
 from sdefit.ssm.kalman import Gaussian
 from sdefit.ssm.moments import RULES
 
 NOISE = ("each", "same", "none")  # what the observation noise of the states may be
-_HALVING = 0.05  # change of the log-likelihood by halving all steps that asks for shorter ones
-_ROUNDS = 2  # of halving all steps
-_FEW = 10  # observations for each coordinate, below which one batch of searches is not enough
-_EDGE = -7.0  # logarithm of a distance from a bound, in units, below which θ is at it
-_WIDENINGS = 4  # searches, each with a wider prior on θ than the one before, at most
-# An ODE is first fitted with some diffusion (variance in one typical spacing): a filter that may correct
-# its path finds θ where a path that must follow from x(t_1) alone has lost the data.
-_LADDER = (0.1, 0.01, 0.0)
 
 
 class _Guesses(eqx.Module):
@@ -117,7 +110,7 @@ class ESGF(LikelihoodMethod):
     def search(self, model: SDE, pool: Pool, start: Theta, key: Key, found: _Guesses) -> _Found:
         """The searches, with steps short enough that halving them changes little."""
         parameterisation = Parameterisation(model, pool, self.noise)
-        last = self._rounds(parameterisation, pool, found.begin, found.more, found.steps, found.scales)
+        last = self._search(parameterisation).all(found.begin, found.more, found.steps, found.scales)
         best = last.fits.best
         first = parameterisation.point(parameterisation.variance_params(best.x)).first
         state = FilterState(best.x, best.at.curvature, -last.fits.ends, last.steps, last.step_error, last.scales, first)
@@ -157,7 +150,7 @@ class ESGF(LikelihoodMethod):
             scales = Increments.of(model, pool).scales_near(begin[:P], parameterisation.max_step[:P])
         steps, none = filter_state(init).steps, jnp.zeros(())
         # What is left after 1e-4 of log-likelihood is a hundredth of a standard error.
-        search, _ = self._search(parameterisation, pool, steps, scales, none, begin[None], 1e-4)
+        search, _ = self._search(parameterisation).near(begin[None], steps, scales, none, 1e-4)
         found: SearchResult = jax.tree.map(lambda a: a[0], search)
         point = parameterisation.point(parameterisation.variance_params(found.x))
         return dataclasses.replace(
@@ -171,10 +164,10 @@ class ESGF(LikelihoodMethod):
         )
 
     def covariance(self, model: SDE, pool: Pool, estimate: Estimate) -> ParameterCovariance:
-        """From the curvature of the log-likelihood at the estimate; see `observed_information`."""
+        """From the curvature of the log-likelihood at the estimate; see `inverse_information`."""
         parameterisation = Parameterisation(model, pool, self.noise)
         state = filter_state(estimate)
-        return observed_information(parameterisation, pool, state.coordinates, state.steps, self.rule)
+        return ParameterCovariance(inverse_information(parameterisation, state.coordinates, state.steps, self.rule))
 
     def search_values(self, estimate: Estimate) -> Any:
         return filter_state(estimate).values
@@ -183,162 +176,12 @@ class ESGF(LikelihoodMethod):
         """What the estimate is the maximum of."""
         return Likelihood(Parameterisation(model, pool, self.noise), pool, filter_state(estimate).steps, self.rule)
 
-    def _rounds(
-        self,
-        parameterisation: Parameterisation,
-        pool: Pool,
-        begin: Float[Array, "starts coordinates"],
-        more: Float[Array, "starts coordinates"],
-        steps: Int[Array, "series times"],
-        scales: Theta | None,
-    ) -> "_Round":
-        """All searches, with steps short enough that halving them changes little.
-
-        Where that may have missed the optimum, others begin at `more`: the better of both stand.
-        """
-        ladder = jnp.array(_LADDER if parameterisation.model.diffusion == "none" else _LADDER[-1:])
-
-        def again(last: _Round):
-            rough = (last.count < ladder.size + _ROUNDS) & (jnp.abs(last.step_error) > _HALVING)
-            return (last.count < ladder.size) | last.doubted | rough
-
-        def advance(last: _Round) -> _Round:
-            steps = jnp.where((last.count < ladder.size) | last.doubted, 1, 2) * last.steps
-            artificial_diffusion = ladder[jnp.minimum(last.count, ladder.size - 1)]
-            begin = jnp.where(last.doubted, more, last.fits.x)
-            fits, scales = self._search(parameterisation, pool, steps, last.scales, artificial_diffusion, begin)
-            worse = last.doubted & ~(jnp.min(fits.ends) < jnp.min(last.fits.ends))
-            fits, scales = jax.tree.map(lambda a, b: jnp.where(worse, a, b), (last.fits, last.scales), (fits, scales))
-            doubted = (last.count + 1 == ladder.size) & self._doubtful(parameterisation, fits)
-            new = _Round(last.count + ~last.doubted, steps, fits, last.step_error, scales, doubted)
-            point = parameterisation.point(parameterisation.variance_params(fits.best.x), artificial_diffusion)
-            total = jax.lax.map(
-                lambda n: filter_pool(parameterisation.model, pool, point, n * steps, self.rule)[0], jnp.array([1, 2])
-            )
-            return eqx.tree_at(lambda r: r.step_error, new, total[1] - total[0])
-
-        unsure = jnp.array(False)
-        first = _Round(jnp.array(0), steps, not_started(begin, self.iterations), jnp.zeros(()), scales, unsure)
-        return jax.lax.while_loop(again, advance, first)
-
-    def _doubtful(self, parameterisation: Parameterisation, fits: SearchResult) -> Bool[Array, ""]:
-        """Whether there may be a better optimum: searches end apart, the best at a bound of θ, or the data are few."""
-        P, count = len(parameterisation.model.free), jnp.sum(parameterisation.pool.observed)
-        best, apart = fits.best.x[:P], jnp.max(fits.ends) - jnp.min(fits.ends)
-        edge = (parameterisation.bounds.one_sided & (best < _EDGE)) | (
-            parameterisation.bounds.two_sided & (jnp.abs(best) > -_EDGE)
-        )
-        return jnp.any(edge) | ~(apart < AGREE) | (count < _FEW * fits.x.shape[1])
+    def _search(self, parameterisation: Parameterisation) -> LikelihoodSearch:
+        prior = functools.partial(self.prior, parameterisation)
+        return LikelihoodSearch(parameterisation, self.rule, prior, self.iterations)
 
     def prior(self, parameterisation: Parameterisation, scales: Theta | None) -> Prior:
         return WeakPrior.of(parameterisation, scales) if self.weak else BoundaryPrior(parameterisation, self.boundary)
-
-    def _search(
-        self,
-        parameterisation: Parameterisation,
-        pool: Pool,
-        steps: Array,
-        scales: Theta | None,
-        artificial_diffusion: Scalar,
-        begin: Array,
-        tolerance: float = 1e-12,
-    ) -> tuple[SearchResult, Theta | None]:
-        """The highest likelihood near each row of `begin`, and the scales of its prior on θ."""
-
-        def climb(begin: Array, scales: Theta | None) -> SearchResult:
-            prior = self.prior(parameterisation, scales)
-
-            def fn(u) -> ValueGradHessian:
-                return Likelihood(parameterisation, pool, steps, self.rule)(u, artificial_diffusion) + prior(u)
-
-            return levenberg_marquardt(
-                fn, begin, max_step=parameterisation.max_step, iterations=self.iterations, tolerance=tolerance
-            )
-
-        if scales is None or not parameterisation.model.free:
-            return climb(begin, scales), scales
-
-        def again(last: _Widened) -> _Widened:
-            fits = climb(last.fits.x, last.scales)
-            best = fits.best
-            P = last.scales.size
-            std = standard_errors(best.at.curvature)[:P]
-            wider = widened_scales_at(best.x[:P], std, parameterisation.bounds, last.scales)
-            grew = jnp.any(wider > 1.1 * last.scales)
-            return _Widened(last.count + 1, fits, jnp.where(grew, wider, last.scales), grew)
-
-        first = _Widened(jnp.array(0), not_started(begin, self.iterations), scales, jnp.array(True))
-        last = jax.lax.while_loop(lambda last: last.grew & (last.count < _WIDENINGS), again, first)
-        return last.fits, last.scales
-
-
-class _Round(eqx.Module):
-    """All searches with steps of one length, and how much halving these changes the best log-likelihood."""
-
-    count: Int[Array, ""]
-    steps: Int[Array, "series times"]
-    fits: SearchResult
-    step_error: Scalar
-    scales: Theta | None  # of the prior on θ
-    doubted: Bool[Array, ""]  # whether to search from more starts
-
-
-class _Widened(eqx.Module):
-    """All searches with one prior on θ, and its scales, or much wider ones that it should have had."""
-
-    count: Int[Array, ""]
-    fits: SearchResult
-    scales: Theta
-    grew: Bool[Array, ""]
-
-
-def observed_information(
-    parameterisation: Parameterisation, pool: Pool, u: Array, steps: Array, rule: str
-) -> ParameterCovariance:
-    """The inverse of the observed information at coordinates u.
-
-    The second derivative in (θ, G Gᵀ, σ²) is taken as differences of the exact gradient over a
-    thousandth of a standard error. Where it is not positive (the likelihood is not concave there),
-    the expected information stands in for it.
-    """
-    variance_params = parameterisation.variance_params(u)
-
-    def at(z) -> ValueGradHessian:
-        return negative_log_likelihood(
-            lambda z: filter_pool(parameterisation.model, pool, parameterisation.point(z), steps, rule)[1].innovations,
-            z,
-        )
-
-    def around(_, before):
-        """Slopes about u at moves of a thousandth of a standard error, once the curvature there is known."""
-        size, *_ = before
-        moves = jnp.concatenate([jnp.diag(size), -jnp.diag(size), jnp.zeros((1, size.size))])
-        there = jax.vmap(lambda move: at(variance_params + move))(moves)
-        expected = there.curvature[-1]
-        return 1e-3 / jnp.sqrt(jnp.maximum(jnp.diagonal(expected), 1e-300)), size, there.gradient, expected
-
-    # Two rounds of one loop, so that the filter is traced once: the first does not move.
-    n = variance_params.size
-    begin = jnp.zeros(n), jnp.zeros(n), jnp.zeros((2 * n + 1, n)), jnp.zeros((n, n))
-    _, size, slopes, expected = jax.lax.fori_loop(0, 2, around, begin)
-    up, down, here = slopes[:n], slopes[n:-1], slopes[-1]
-    # A variance near zero cannot be lowered: there the difference is taken on one side.
-    rows = jnp.where(jnp.isfinite(down), (up - down) / 2, up - here[None, :]) / size[:, None]
-    covariance = _inverse(0.5 * (rows + rows.T), expected, size)
-    slope = jax.jacfwd(parameterisation.quantities)(variance_params)
-    return ParameterCovariance(slope @ covariance @ slope.T)
-
-
-def _inverse(observed, expected, size):
-    """The inverse of the observed information if it is positive, else of the expected one."""
-
-    def inverse(matrix):
-        values, vectors = jnp.linalg.eigh(matrix * size[:, None] * size[None, :])
-        inverse = (vectors / jnp.maximum(values, 1e-18)[None, :]) @ vectors.T * size[:, None] * size[None, :]
-        return values[0], inverse
-
-    lowest, first = inverse(jnp.where(jnp.isfinite(observed), observed, expected))
-    return jnp.where(lowest > 1e-18, first, inverse(expected)[1])
 
 
 def _std(smooth: Gaussian) -> Array:
