@@ -83,3 +83,10 @@ def is_finite(number: Any) -> bool:
 
 def _refusal(method: Any, word: str, wanted: str) -> ModelError:
     return ModelError(f"{type(method).__name__}: {word} must be {wanted}, not {getattr(method, word)!r}")
+
+
+def check_widths(method: Any) -> None:
+    """Refuse `widths` that are not the sizes of two layers."""
+    widths = method.widths
+    if not (isinstance(widths, tuple) and len(widths) == 2 and all(isinstance(n, int) and n > 0 for n in widths)):
+        raise ModelError(f"{type(method).__name__}: widths must be two whole numbers of at least 1, not {widths!r}")

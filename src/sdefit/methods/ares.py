@@ -4,21 +4,21 @@ import dataclasses
 import math
 from typing import ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from sdefit._types import Array, Float, Int, Key, Theta
+from sdefit._types import Array, Key, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.on_path import PathDrift, drift_on_path
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
 from sdefit.matching import critic
 from sdefit.matching.convergence import at_rest
+from sdefit.matching.critic_input import Batches, CriticInput, in_turn
 from sdefit.matching.derivative_samples import DerivativeSamples
 from sdefit.matching.initial_guess import InitialGuess, guess_by_means, random_guess, select_start
-from sdefit.matching.latent_process import LatentGPFit, LatentProcess
-from sdefit.methods._settings import box_of, check_flag, check_free, check_matching, check_not_negative
+from sdefit.matching.latent_process import LatentGPFit
+from sdefit.methods._settings import box_of, check_flag, check_free, check_matching, check_not_negative, check_widths
 from sdefit.methods.gradient_matching import (
     Conditioned,
     GradientMatching,
@@ -45,16 +45,9 @@ class AReS(Method):
     refinement.
 
     **Arguments**
-    - `kernel`: covariance of the smooth part z: matern52, matern32 (both O(N)), rbf, rational_quadratic, sigmoid.
     - `samples`: draws of ż, half of them mirror images of the other half; training goes through them in batches.
     - `batch`: draws in one batch; it divides `samples`.
     - `starts`: starting points of the search for θ at which means agree, in one batch.
-    - `refinements`: the least passes of the refinement; up to six times as many are made until θ has converged. 0
-      leaves the plain method of the paper.
-    - `ou_rate`: rate γ of the latent OU process per unit of the user's time; by default it follows the length of z.
-    - `evidence_starts`: lengthscales from which the evidence is maximised.
-    - `iterations`: the most steps of the search for the evidence's maximum.
-    - `jitter`: added to the noise variance in standardised units.
     - `steps`: the most steps of θ in training.
     - `critic_steps`: steps of the critic before each of θ.
     - `learning_rate`: of Adam, for θ in coordinates without units.
@@ -65,9 +58,9 @@ class AReS(Method):
     - `restarts`: how often a critic that failed is replaced.
     - `widths`: nodes of the critic's two hidden layers.
     - `momentum`: of the critic's Adam; with 0 it is RMSProp but for the first steps.
-    - `shared_gp`: one set of hyper-parameters φ and σ for all states, in standardised units.
     - `theta_range`: None, or with `resample` the range in which θ itself is stepped, in the user's units.
     - `resample`: draw both kinds of samples anew at every step, from a start of size |N(0, 1)| (Algorithm 2).
+    - `kernel`, `refinements`, `ou_rate`, `evidence_starts`, `iterations`, `jitter`, `shared_gp`: as for `MaRS`.
 
     >>> plain = sf.AReS.paper("lv")
     >>> plain.refinements, plain.resample
@@ -114,7 +107,7 @@ class AReS(Method):
         if self.batch % 2 or self.samples % self.batch:
             raise ModelError(f"AReS: batch must be even and divide samples ({self.samples}), not {self.batch}")
         check_not_negative(self, "penalty", "tolerance", "momentum")
-        _check_widths(self.widths)
+        check_widths(self)
         check_flag(self, "resample")
 
     @classmethod
@@ -147,7 +140,7 @@ class AReS(Method):
             box = box_of(model, self.theta_range)
             guess = random_guess(model, pool, given.samples, given.speed, drift, start, box, start_key)
             return MatchingProblem(found, given, guess)
-        first_batch = _Batches.of(given.samples, self.batch).batch(jnp.array(0))
+        first_batch = Batches.of(given.samples, self.batch).batch(jnp.array(0))
         guess = guess_by_means(model, pool, first_batch, given.speed, drift, start, self.starts, start_key)
         return MatchingProblem(found, given.without_draws(), guess)
 
@@ -157,7 +150,7 @@ class AReS(Method):
         if self.resample:
             samplers = self._resampling(found.given, drift, guess, draw_key)
         else:
-            samplers = self._in_turn(samples, drift, guess)
+            samplers = in_turn(samples, self.batch, drift, guess)
         trained = self._train(samplers, samples, guess, train_key)
         theta, converged = guess.theta(trained.theta), trained.converged
         if not self.tolerance:
@@ -184,10 +177,7 @@ class AReS(Method):
 
     @property
     def _common(self) -> GradientMatching:
-        process = LatentProcess(
-            self.kernel, self.ou_rate, self.evidence_starts, self.iterations, self.jitter, self.shared_gp
-        )
-        return GradientMatching(process, self.samples, self.refinements)
+        return GradientMatching.of(self)
 
     def _train(
         self, samplers: critic.Samplers, samples: DerivativeSamples, guess: InitialGuess, key: Key
@@ -202,18 +192,9 @@ class AReS(Method):
         zero = jnp.zeros_like(guess.u)
         return critic.train(samplers, zero, lambda k: critic.new_critic(dim, live, k, self.widths), config, key)
 
-    def _in_turn(self, samples: DerivativeSamples, drift: PathDrift, guess: InitialGuess) -> critic.Samplers:
-        """Samples drawn once, gone through batch by batch; both kinds in a batch come from the same draws."""
-        batches, scaled = _Batches.of(samples, self.batch), _Scaled.of(samples)
-
-        def model(i, v):
-            return scaled(batches.batch(i).from_drift(drift, guess.theta(v)))
-
-        return critic.Samplers(lambda i: scaled(batches.batch(i).dz), model)
-
     def _resampling(self, given: Conditioned, drift: PathDrift, guess: InitialGuess, key: Key) -> critic.Samplers:
         """Both kinds of samples drawn anew, and apart, for every batch."""
-        scaled, (data_key, model_key) = _Scaled.of(given.samples), jax.random.split(key)
+        scaled, (data_key, model_key) = CriticInput.of(given.samples), jax.random.split(key)
 
         def data(i):
             return scaled(given.data_batch(self.batch, jax.random.fold_in(data_key, i)))
@@ -222,49 +203,3 @@ class AReS(Method):
             return scaled(given.model_batch(drift, guess.theta(v), self.batch, jax.random.fold_in(model_key, i)))
 
         return critic.Samplers(data, model, guess.project)
-
-
-def _check_widths(widths: tuple[int, int]) -> None:
-    """Refuse what is not the sizes of two layers."""
-    if not (isinstance(widths, tuple) and len(widths) == 2 and all(isinstance(n, int) and n > 0 for n in widths)):
-        raise ModelError(f"AReS: widths must be two whole numbers of at least 1, not {widths!r}")
-
-
-class _Batches(eqx.Module):
-    """Samples in batches, each of which holds the mirror images of its own half: its mean is that of all."""
-
-    dz: Float[Array, "batches samples series times state"]
-    x: Float[Array, "batches samples series times state"]
-    o: Float[Array, "batches samples series times state"]
-    samples: DerivativeSamples
-
-    @classmethod
-    def of(cls, samples: DerivativeSamples, size: int) -> "_Batches":
-        def split(a):
-            halves = a.reshape(2, -1, size // 2, *a.shape[1:])
-            return jnp.swapaxes(halves, 0, 1).reshape(-1, size, *a.shape[1:])
-
-        return cls(split(samples.dz), split(samples.x), split(samples.o), samples)
-
-    def batch(self, i: Int[Array, ""]) -> DerivativeSamples:
-        """The i-th batch, in turn."""
-        i = i % self.dz.shape[0]
-        return self.samples.with_draws(self.dz[i], self.x[i], self.o[i])
-
-
-class _Scaled(eqx.Module):
-    """What the critic sees of ż: each entry less its mean over the data's samples, in units of its spread there."""
-
-    samples: DerivativeSamples
-    center: Float[Array, "dim"]
-    std: Float[Array, "dim"]
-
-    @classmethod
-    def of(cls, samples: DerivativeSamples) -> "_Scaled":
-        data = samples.flat(samples.dz)
-        # An entry that is known almost exactly must not drown the others: at least a hundredth of what ż is.
-        std = jnp.sqrt(jnp.var(data, axis=0) + 1e-4 * jnp.mean(data**2))
-        return cls(samples, jnp.mean(data, axis=0), std)
-
-    def __call__(self, dz: Float[Array, "samples series times state"]) -> critic.Samples:
-        return ((self.samples.flat(dz) - self.center[None, :]) / self.std[None, :]).astype(jnp.float32)

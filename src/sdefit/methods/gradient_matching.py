@@ -1,6 +1,7 @@
 """What MaRS and AReS have in common: the latent process they begin with, and the refinement they end with."""
 
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -115,6 +116,12 @@ class GradientMatching(eqx.Module):
     process: LatentProcess
     samples: int
     refinements: int
+
+    @classmethod
+    def of(cls, method: Any) -> "GradientMatching":
+        """Those of MaRS or AReS, from the settings that both have."""
+        names = ("kernel", "ou_rate", "evidence_starts", "iterations", "jitter", "shared_gp")
+        return cls(LatentProcess(*(getattr(method, name) for name in names)), method.samples, method.refinements)
 
     def condition(self, model: SDE, pool: Pool, latent: LatentGPFit, key: Key) -> Conditioned:
         """The latent process at its maximum of evidence given the data, and samples of ż."""

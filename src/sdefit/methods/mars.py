@@ -14,7 +14,7 @@ from sdefit.dynamics.sde import SDE
 from sdefit.matching import mmd
 from sdefit.matching.convergence import at_rest
 from sdefit.matching.initial_guess import guess_by_means, random_guess, select_start
-from sdefit.matching.latent_process import LatentGPFit, LatentProcess
+from sdefit.matching.latent_process import LatentGPFit
 from sdefit.methods._settings import box_of, check_flag, check_free, check_matching
 from sdefit.methods.gradient_matching import GradientMatching, MatchingProblem, MatchingResult, MatchingState
 from sdefit.methods.interface import Method, ParameterCovariance, Stage
@@ -149,10 +149,7 @@ class MaRS(Method):
 
     @property
     def _common(self) -> GradientMatching:
-        process = LatentProcess(
-            self.kernel, self.ou_rate, self.evidence_starts, self.iterations, self.jitter, self.shared_gp
-        )
-        return GradientMatching(process, self.samples, self.refinements)
+        return GradientMatching.of(self)
 
     def _by_quasi_newton(self, problem: MatchingProblem, drift: PathDrift):
         """θ of least MMD² with the samples held fixed, the losses, and whether the search converged."""
