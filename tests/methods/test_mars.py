@@ -371,7 +371,7 @@ def test_a_range_that_leaves_a_parameter_nothing_is_refused():
         fit(model, ou_series(1), MaRS.paper("ou", code=True), key=KEY)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_recipe_of_the_code_steps_theta_itself_in_its_range():
     """From the upper edge at a rate of 0.01, sixty steps of Adam lead down by at most 0.6 each, and no further up."""
     method = dataclasses.replace(MaRS.paper("ou", code=True), adam_steps=60)
