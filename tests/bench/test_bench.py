@@ -342,6 +342,17 @@ def test_cells_in_other_hands_are_waited_for(results, monkeypatch):
     assert list(run.run(results, made, runner)) == []
 
 
+def test_several_workers_begin_with_the_long_series(results):
+    made = plan.build(["ou", "l63"], ["moments"], 2, data=FROZEN)
+
+    def runner(tasks):
+        for task in tasks:
+            yield task.cell, Outcome([{"x": 0, "status": "ok"}])
+
+    done = [cell.system for cell, _ in run.run(results, made, runner, longest_first=True)]
+    assert done == ["l63", "ou"]
+
+
 class Losing:
     """A cluster that loses the first tasks it is given."""
 

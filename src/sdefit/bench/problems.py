@@ -45,9 +45,14 @@ class Problem:
         return self.setup.name
 
     @property
+    def size(self) -> int:
+        """Observed values of one realization."""
+        return self.setup.times.size * self.setup.x0.size
+
+    @property
     def block(self) -> int:
         """Realizations in one program: as many as fit a small machine's memory with room to spare."""
-        return 50 if self.setup.times.size * self.setup.x0.size <= 200 else 25
+        return 50 if self.size <= 200 else 25
 
     def truth(self) -> dict[str, float]:
         """The true value of every quantity that a row holds."""

@@ -23,14 +23,17 @@ Runner = Callable[[Iterable[Task | None]], Iterator[tuple[Cell, Outcome]]]
 Tls = tuple[Path, Path, Path]  # files of the certificate authority, the certificate and its key
 
 
-def run(results: Results, plan: Plan, runner: Runner) -> Iterator[tuple[Cell, Outcome]]:
+def run(results: Results, plan: Plan, runner: Runner, *, longest_first: bool = False) -> Iterator[tuple[Cell, Outcome]]:
     """Run every cell that is not stored, store it, and give it with its rows.
 
     Several processes may work on one folder: each cell is run by one of them. All of them end when all cells are
-    stored.
+    stored. `longest_first` is for several workers: a long cell that begins last keeps one busy while the others wait.
     """
     made = functools.cache(lambda system: problem_record(results, plan, system))
-    for cell, outcome in runner(_tasks(results, plan, made)):
+    cells = plan.cells()
+    if longest_first:
+        cells.sort(key=lambda cell: -problems.get(cell.system).size)
+    for cell, outcome in runner(_tasks(results, plan, cells, made)):
         if outcome.record is not None:
             results.write("fits", cell.kind, outcome.record)
         results.add(cell.name, outcome.rows)
@@ -52,9 +55,8 @@ def problem_record(results: Results, plan: Plan, system: str) -> Record:
     return found
 
 
-def _tasks(results: Results, plan: Plan, made: Callable[[str], Record]) -> Iterator[Task | None]:
+def _tasks(results: Results, plan: Plan, left: list[Cell], made: Callable[[str], Record]) -> Iterator[Task | None]:
     """Cells that this process could claim, with their data; None while all that is left is in other hands."""
-    left = plan.cells()
     while left:
         waiting = []
         for cell in left:

@@ -82,7 +82,8 @@ def command(
     ask()  # what is refused is refused before the folder is touched
     asked = _begin(results, ask)
     _shared.tell_odd_rows(results)
-    _work(results, asked, lambda: _runner(asked, cluster, workers, tls, dashboard))
+    several = bool(cluster or workers)
+    _work(results, asked, lambda: _runner(asked, cluster, workers, tls, dashboard), several=several)
     from sdefit.report.reproduction import write_run
 
     page = write_run(out)
@@ -182,7 +183,11 @@ def _tls(ca: Path | None, cert: Path | None, key: Path | None, spread: bool) -> 
 
 
 def _work(
-    results: "Results", asked: "Plan", runner_of: "Callable[[], contextlib.AbstractContextManager[Runner]]"
+    results: "Results",
+    asked: "Plan",
+    runner_of: "Callable[[], contextlib.AbstractContextManager[Runner]]",
+    *,
+    several: bool,
 ) -> None:
     """Run what is missing, showing how far it is; an interrupt ends it with a word on how to go on."""
     try:
@@ -192,7 +197,7 @@ def _work(
             left = missing(results, asked.cells())
             with runner_of() as runner, progress(len(asked.cells()), len(left)) as tell:
                 if left:
-                    for cell, outcome in run(results, asked, runner):
+                    for cell, outcome in run(results, asked, runner, longest_first=several):
                         tell(cell.name, len(outcome.rows), outcome.failures)
     except KeyboardInterrupt:
         _stop(results, asked)
