@@ -1,5 +1,6 @@
 """The experiment and the benchmark run, at their smallest size."""
 
+import dataclasses
 import importlib.util
 from pathlib import Path
 
@@ -190,6 +191,51 @@ def test_coverage_by_number_of_observations_counts_every_interval(tmp_path, caps
     assert set(rate[rate["size"] == 3].identifiability) == {"not identified"}
     inside = (rate.lower <= rate.truth) & (rate.truth <= rate.upper)
     assert f"| ou | rate | 10 | {100 * inside[rate['size'] == 10].mean():.0f} % |" in printed
+
+
+def test_ablation_compares_the_same_fits_with_and_without_a_choice(tmp_path, capsys):
+    ablation, out = script("experiments/ablation.py"), tmp_path / "rows.csv"
+    small = [
+        "--choices",
+        "coordinates,boundary",
+        "--problems",
+        "ou,vasicek",
+        "--methods",
+        "esgf",
+        "--realizations",
+        "3",
+    ]
+    ablation.main([*small, "--out", str(out)])
+    rows, printed = pd.read_csv(out), capsys.readouterr().out
+    assert rows.groupby("choice").realization.nunique().to_dict() == {"none": 3, "boundary": 3}
+    error = rows.groupby(["choice", "quantity"]).miss.agg(lambda miss: np.sqrt(np.mean(miss**2)))
+    ratio = np.sqrt(np.prod([error["boundary", q] / error["none", q] for q in ("k", "m")]))
+    line = next(line for line in printed.splitlines() if line.startswith("| boundary |"))
+    assert ratio != 1 and line.split(" | ")[3].strip("*").startswith(f"{ratio:.2f}")
+    ablation.main(["--summarise", str(out)])
+    assert capsys.readouterr().out == printed
+
+
+def test_every_choice_that_ablation_removes_is_there(monkeypatch):
+    """An override of a name that the package has lost would silently compare a fit with itself."""
+    ablation = script("experiments/ablation.py")
+    changed = []
+
+    def put(home, name, value):
+        assert getattr(home, name) is not value
+        changed.append(name)
+
+    monkeypatch.setattr(ablation, "put", put)
+    for choice in ablation.CHOICES:
+        if choice.override:
+            changed.clear()
+            choice.override()
+            assert changed, choice.name
+        for method in choice.methods:
+            base = ablation.METHODS[method]
+            assert not choice.settings or dataclasses.replace(base, **choice.settings) != base, choice.name
+    with pytest.raises(AttributeError):
+        script("experiments/ablation.py").put(ablation.priors, "WIDTH_OF_NOTHING", 1.0)
 
 
 def test_simulation_based_calibration_ranks_every_truth(tmp_path, capsys):

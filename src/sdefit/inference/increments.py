@@ -15,10 +15,11 @@ from sdefit.data import Pool, over_series
 from sdefit.dynamics.on_path import drift_on_path
 from sdefit.dynamics.sde import SDE
 from sdefit.dynamics.units import ScaledBounds
-from sdefit.matching.parameter_scales import rms, scales_on_path, standard_errors, widened_scales_at
+from sdefit.matching.parameter_scales import restoring_speed, rms, scales_on_path, standard_errors, widened_scales_at
 from sdefit.optimise import levenberg_marquardt, log_mean_square
 
 SPANS = (1, 3, 8)  # rows that an increment spans
+_LEAST, _MOST = 0.02, 0.45  # share of the variance of single-step errors that is σ²: ½ leaves no diffusion, 0 no noise
 
 
 class IncrementFit(eqx.Module):
@@ -79,7 +80,7 @@ class Increments(eqx.Module):
             return rms(jnp.where(seen[..., None], a, 0.0))
 
         # As fast as the drift there, or as it must be to hold what the diffusion drives within a spread of 1.
-        restoring = size(jnp.broadcast_to(0.5 * self.noises(agreed.u[0])[0] ** 2, self.path.shape))
+        restoring = size(jnp.broadcast_to(restoring_speed(self.noises(agreed.u[0])[0] ** 2), self.path.shape))
         speeds = jax.vmap(lambda theta: size(drift(self.path, theta)))(thetas)
         speed = jnp.hypot(jnp.max(jnp.where(jnp.isfinite(speeds), speeds, 0.0)), restoring)
         natural_scale = scales_on_path(drift, self.path, speed, seen, bounds.unit)
@@ -149,7 +150,7 @@ def split(errors: Float[Array, "series times state"]) -> tuple[Float[Array, "sta
     some = _some(errors)
     variance = jnp.sum(errors**2, axis=(0, 1)) / some + 1e-12
     against = -jnp.sum(errors[:, 1:] * errors[:, :-1], axis=(0, 1)) / some
-    noise = jnp.clip(against, 0.02 * variance, 0.45 * variance)
+    noise = jnp.clip(against, _LEAST * variance, _MOST * variance)
     return jnp.sqrt(variance - 2 * noise), jnp.sqrt(noise)
 
 

@@ -17,7 +17,7 @@ from sdefit import gp
 from sdefit._types import Array, Bool, Float, Key, Scalar, Theta
 from sdefit.data import over_series
 from sdefit.dynamics.on_path import PathDrift
-from sdefit.matching.parameter_scales import rms
+from sdefit.matching.parameter_scales import restoring_speed, rms
 from sdefit.ssm.kalman import Observations
 
 _PLOTTED = 16  # samples kept for figures
@@ -76,10 +76,10 @@ class DerivativeSamples(eqx.Module):
     def speed(self, G: Float[Array, "state state"]) -> Scalar:
         """Of x along its path, but for noise: what the drift must be able to do.
 
-        What noise G drives, and yet stays within a spread of 1, is pulled back at a speed of about G²/2. That counts
-        where the evidence gives all to o: z then hardly moves. Rows without observations count as 0 in the means.
+        What noise drives is pulled back (`restoring_speed`). That counts where the evidence gives all to o: z then
+        hardly moves. Rows without observations count as 0 in the means.
         """
-        restoring = 0.5 * jnp.sum(G**2, axis=1)
+        restoring = restoring_speed(jnp.sum(G**2, axis=1))
         return jnp.hypot(
             rms(self.mean_derivative()), rms(jnp.where(self.observed[..., None], restoring[None, None, :], 0.0))
         )

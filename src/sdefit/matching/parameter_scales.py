@@ -60,6 +60,14 @@ def scales_on_path(
     return natural_scales(slopes, speed, unit)
 
 
+def restoring_speed(variance: Array) -> Array:
+    """The speed at which the drift pulls back what noise drives, if the state stays within a spread of 1: ½ (G Gᵀ)_kk.
+
+    A stationary OU process dx = −k x dt + g dw of variance g²/(2k) = 1 has the rate k = g²/2.
+    """
+    return 0.5 * variance
+
+
 def rms(a: Array) -> Scalar:
     """The root mean square of all entries."""
     return jnp.sqrt(jnp.mean(a**2))

@@ -133,7 +133,7 @@ def improve(
     doubtful = backtracking & finite & (length > 1)
     fraction = problem.backtrack(state.theta, step, fraction, state.path, v, shrinkage, doubtful)
     nearly_there = finite & (length < _NEAR)
-    weight = jnp.where(nearly_there | (state.profile_weight > 0), jnp.maximum(4 * shrinkage - 3, 0.0), 0.0)
+    weight = jnp.where(nearly_there | (state.profile_weight > 0), profile_weight(shrinkage), 0.0)
     wider = widened_scales(theta, jnp.sqrt(diagonal(fit.covariance)), problem.model.bounds, state.scales)
     scales = jnp.where(nearly_there, wider, state.scales)
     changed = jnp.any(scales > 1.01 * state.scales) | (weight > state.profile_weight + 0.01)
@@ -158,6 +158,14 @@ def improve(
         (taken.covariance, v, taken.passes, noise_converged, taken.settled),
     )
     return jax.tree.map(lambda a, b: jnp.where(finite, a, b), taken, unmoved)
+
+
+def profile_weight(shrinkage: Scalar) -> Scalar:
+    """The share of the likelihood of G and σ that is about the corrected θ.
+
+    0 where no more than three quarters of the correction are taken, as for one short series; 1 where all of it is.
+    """
+    return jnp.maximum(4 * shrinkage - 3, 0.0)
 
 
 def aitken(state: RefinementState, step: Theta, covariance: Float[Array, "params params"]) -> tuple[Scalar, Scalar]:

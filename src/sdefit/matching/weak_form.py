@@ -30,6 +30,8 @@ from sdefit.ssm import kalman
 from sdefit.ssm.kalman import Backward, Filtered, Gaussian, Observations, Sensors, Transitions
 
 _DIFFUSE = 10.0  # standard deviation of x(t_1) about the path, in spreads of the data
+_BIAS = 2.0  # c: maximum likelihood is off by c/ρ standard errors where its correction is ρ of them long
+_HELD_BACK = 0.25  # the share of the correction that one series does without
 
 DriftOnPath = Callable[[Float[Array, "series times state"], Theta], Float[Array, "series times state"]]
 Jacobians = Float[Array, "series times state state"]
@@ -284,7 +286,7 @@ def shrinkage(correction: Theta, covariance: Float[Array, "params params"], rows
 
     With ρ the length of the correction in standard errors, maximum likelihood is off by about c/ρ standard errors
     (for the rate of an OU process with unknown level c = 2), so 1 − c/ρ² of the correction removes that bias to
-    first order. We take c = 2; the three quarters for one series come from simulation: docs/method.md.
+    first order. c = 2 is `_BIAS`; the three quarters for one series come from simulation: docs/method.md.
     The correction is the same for one series as for many of its kind, and that bias falls as one over their number.
     Series of unequal lengths count as the number of equal ones that tell as much.
     """
@@ -292,4 +294,4 @@ def shrinkage(correction: Theta, covariance: Float[Array, "params params"], rows
     gaps = jnp.diff(rows.times, axis=1)
     lengths = jnp.sum(jnp.where(_too_long(gaps), 0.0, gaps), axis=1)
     alike = jnp.sum(lengths) ** 2 / jnp.sum(lengths**2)
-    return jnp.maximum(1 - 1 / (4 * alike), 1 - 2.0 / jnp.maximum(rho2, 1e-12))
+    return jnp.maximum(1 - _HELD_BACK / alike, 1 - _BIAS / jnp.maximum(rho2, 1e-12))
