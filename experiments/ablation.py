@@ -468,15 +468,15 @@ def summary(rows: pd.DataFrame) -> str:
     The ratio is the geometric mean over the parameters. Behind it is the change of coverage in percentage points. What
     differs by more than two standard errors (jackknife over realizations) is bold; "=" has the very same numbers.
     """
-    base = rows[rows.choice == "none"]
+    base = only(rows, choice="none")
     cells = dict.fromkeys(zip(base.problem, base.method, strict=True))
-    with_it = {(p, m): base[(base.problem == p) & (base.method == m)] for p, m in cells}
+    with_it = {cell: only(base, problem=cell[0], method=cell[1]) for cell in cells}
     there = [name for name in PROBLEMS[::-1] if name in set(rows.problem)]
     lines = [f"| without | instead | method | {' | '.join(there)} | all |", "|---" * (4 + len(there)) + "|"]
     for choice, method in dict.fromkeys((c.name, method) for c in CHOICES[1:] for method in c.methods):
-        part = rows[(rows.choice == choice) & (rows.method == method)]
+        part = only(rows, choice=choice, method=method)
         found = {
-            name: compare(part[part.problem == name], with_it[name, method])
+            name: compare(only(part, problem=name), with_it[name, method])
             for name in dict.fromkeys(part.problem)
             if (name, method) in with_it
         }
@@ -489,6 +489,11 @@ def summary(rows: pd.DataFrame) -> str:
         texts.append(f"{total:.2f}" + (f", {np.mean(changes):+.0f}" if changes else ""))
         lines.append(f"| {choice} | {instead} | {method} | {' | '.join(texts)} |")
     return "\n".join([*lines, "", *baselines(with_it, there)])
+
+
+def only(rows: pd.DataFrame, **values: str) -> pd.DataFrame:
+    """The rows with these values."""
+    return pd.DataFrame(rows[np.logical_and.reduce([rows[name] == value for name, value in values.items()])])
 
 
 @dataclasses.dataclass(frozen=True)
