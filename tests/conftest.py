@@ -1,6 +1,7 @@
 """Every test runs in float64, with shapes checked, rank promotion refused and warnings as errors."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 ARRAY_ROOMS = ["ssm", "gp", "matching", "inference", "optimise", "result", "methods"]
 jaxtyping.install_import_hook([f"sdefit.{room}" for room in ARRAY_ROOMS], "beartype.beartype")
 
+from sdefit.programs.compiled import crowded  # noqa: E402  # after the hook
+
 # The same examples in every run: a failure can be repeated, and nothing is remembered between runs.
 settings.register_profile("sdefit", deadline=None, database=None, derandomize=True)
 settings.load_profile("sdefit")
@@ -35,6 +38,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "gpu" in item.keywords:
             item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _room_for_programs() -> Iterator[None]:
+    """Drop what `jax.jit` compiled for the tests of a file, where the memory mappings of the process run short."""
+    yield
+    if crowded():
+        jax.clear_caches()
 
 
 @pytest.hookimpl(optionalhook=True)

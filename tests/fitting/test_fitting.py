@@ -18,6 +18,7 @@ from sdefit.errors import DataError, FitError, InputError, ModelError
 from sdefit.fitting import fit, fit_each, load
 from sdefit.methods.esgf import ESGF
 from sdefit.methods.moments import Moments
+from sdefit.programs import compiled
 from sdefit.programs.compiled import Programs
 
 QUICK = Moments(starts=4, iterations=40)
@@ -166,6 +167,26 @@ def test_programs_are_forgotten_in_turn():
         run = programs.run(shapes, relaxing(), QUICK, np.ones(size))
         assert run.value == size + 4
     assert programs.compilations == 4  # 1, 2 and 3, and 2 again as 1 had been used after it
+
+
+def test_programs_are_forgotten_where_memory_mappings_run_short(monkeypatch):
+    """Each takes hundreds of them, and where Linux has no more the compiler ends the process."""
+    monkeypatch.setattr(compiled, "crowded", lambda: True)
+    programs = Programs()
+
+    def shapes(model, method, x):
+        return jnp.sum(x)
+
+    def run(sizes) -> int:
+        before = programs.compilations
+        for size in sizes:
+            programs.run(shapes, relaxing(), QUICK, np.ones(size))
+        return programs.compilations - before
+
+    few = compiled._FEWEST
+    assert run(range(1, few + 2)) == few + 1
+    assert run(range(2, few + 2)) == 0
+    assert run([1]) == 1
 
 
 def test_fixed_parameters_stay():

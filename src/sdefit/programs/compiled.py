@@ -25,6 +25,7 @@ from sdefit.dynamics.sde import SDE
 from sdefit.programs import disk, executable, keys
 
 _LARGEST = 64  # programs in memory; a compiled program takes a few megabytes
+_FEWEST = 16  # that stay where memory mappings are short; one fit with its intervals has some six
 _SMALL = 20_000  # numbers among the inputs of a program; one of more takes longer to run than to compile well
 _COMPILERS = 2  # programs that compile at the same time
 
@@ -145,8 +146,7 @@ class Programs:
                 self._known.move_to_end(asked)
                 if known is mine:
                     self.compilations += 1
-                    if len(self._known) > self._largest:
-                        self._known.popitem(last=False)
+                    self._make_room()
             if known is mine:
                 try:
                     mine.set_result(self._made(function, model, method, inputs, quick))
@@ -155,6 +155,11 @@ class Programs:
                         self._known.pop(asked, None)
                     mine.set_exception(trouble)
             return known.result()
+
+    def _make_room(self) -> None:
+        """Drop the least recently used programs where there are too many."""
+        while len(self._known) > self._largest or (len(self._known) > _FEWEST and crowded()):
+            self._known.popitem(last=False)
 
     def _made(
         self, function: Callable[..., Any], model: SDE, method: Hashable, inputs: tuple[Any, ...], quick: bool
@@ -210,6 +215,18 @@ def _compile(lowered: Any, quick: bool) -> Any:
 
 
 PROGRAMS = Programs()  # a memo: it holds nothing that a caller sets
+
+
+def crowded() -> bool:
+    """Whether half of the memory mappings are taken that Linux lets a process have.
+
+    A program takes some six hundred of 65,530. Where none is left the compiler ends the process without a word.
+    """
+    try:
+        with open("/proc/self/maps", "rb") as taken, open("/proc/sys/vm/max_map_count", "rb") as most:
+            return 2 * sum(1 for _ in taken) > int(most.read())
+    except (OSError, ValueError):  # no such limit here
+        return False
 
 
 def cores() -> int:
