@@ -44,7 +44,7 @@ from sdefit.inference import increments, initial_guess, likelihood_search, prior
 from sdefit.matching import parameter_scales, refinement, weak_form, weak_form_problem
 from sdefit.methods import ares, auto, execution, mars
 from sdefit.methods.interface import Method, Review
-from sdefit.programs import PROGRAMS, compilation
+from sdefit.programs import PROGRAMS
 from sdefit.uncertainty import degrees_of_freedom, ends, errors
 from sdefit.uncertainty.bootstrap import generating_of
 from sdefit.uncertainty.quantities import Quantities
@@ -121,7 +121,8 @@ def _means_alone() -> None:
 
     def trained(self, samplers, samples, guess, key):
         config = ares.critic.WGANConfig(0.0, None, 1e-3, 0.0, 1, 1, 1.0, 0)
-        return ares.critic.train(samplers, 0 * guess.u, _blind_critic(samples), config, key)
+        ended = ares.critic.train(samplers, 0 * guess.u, _blind_critic(samples), config, key)
+        return eqx.tree_at(lambda one: (one.converged, one.alive), ended, (jnp.array(True),) * 2)
 
     put(mars.MaRS, "_by_quasi_newton", matched)
     put(ares.AReS, "_train", trained)
@@ -400,9 +401,8 @@ def work(asked: argparse.Namespace) -> None:
         choice.override()
     method = dataclasses.replace(METHODS[method_name], **choice.settings)
     model, truth, several = problem_of(problem, asked.data, asked.realizations)
-    with compilation(quick=len(several) <= 100 and problem != "l63"):
-        fits = by_filter(model, several, method) if name == "refinement_by_filter" else fitted(model, several, method)
-        known = covariances(model, fits)
+    fits = by_filter(model, several, method) if name == "refinement_by_filter" else fitted(model, several, method)
+    known = covariances(model, fits)
     of_interval = [c for c in CHOICES if c.ends and c.name in asked.choices and method_name in c.methods]
     rows = [
         measured((one.name, problem, method_name), truth, fits, known, one.ends or _usual_ends)
