@@ -9,7 +9,7 @@ and no stored programs. A job is all realizations of a problem by one method wit
 interrupted consists of whole cells. The most informative choices come first. `mars0` and `ares0` are MaRS and AReS
 without their refinement, in which choices about matching show; after the refinement θ hardly depends on these.
 
-Problems are those of the benchmark (frozen data) and five equations of `stationary.py`. No fit is given start values.
+Problems are those of the benchmark (frozen data) and equations of `stationary.py`. No fit is given start values.
 Intervals are 90 % intervals from standard errors, which `Fit.intervals` takes where a series is long.
 """
 
@@ -51,8 +51,16 @@ from sdefit.uncertainty.quantities import Quantities
 
 DATA = Path(__file__).resolve().parent / "data"
 SYSTEMS = ("ou", "dw", "lv", "l63")
-EQUATIONS = {"cubic": "cubic, coarse", "sine": "sine", "vasicek": "Vasicek", "turning": "turning", "vdp": "Van der Pol"}
+EQUATIONS = {
+    "cubic": "cubic, coarse",
+    "sine": "sine",
+    "vasicek": "Vasicek",
+    "turning": "turning",
+    "vdp": "Van der Pol",
+    "dw_long": "double well",
+}
 PROBLEMS = ("l63", "lv", "vdp", "turning", "cubic", "sine", "vasicek", "dw", "ou")  # the slowest first
+LONG = (*PROBLEMS, "dw_long")  # for what counts most in a long series
 SEVERAL = ("lv", "l63", "turning", "vdp")  # those of more than one state
 SHARE = {"l63": 0.3}  # of the realizations, where one takes long
 LEVEL = 0.9
@@ -207,7 +215,7 @@ def _straight_ends(quantities: Quantities, values, std, freedom: float):
 
 BOTH, LIKELIHOOD = ("mars", "auto"), ("auto", "esgf")
 CHOICES = (
-    Choice("none", "nothing removed: what the others are compared with", tuple(METHODS)),
+    Choice("none", "nothing removed: what the others are compared with", tuple(METHODS), problems=LONG),
     Choice("student", "normal quantiles in place of Student's", BOTH, ends=_normal_ends),
     Choice("coordinates", "intervals straight in θ", BOTH, ends=_straight_ends),
     # Whole steps
@@ -217,9 +225,23 @@ CHOICES = (
     Choice("review", "no review", ("auto",), _no_review),
     Choice("weak_priors", "the boundary prior of ESGF in place of all weak priors", ("auto",), _no_priors),
     # The Onsager-Machlup correction
-    Choice("correction", "no correction", ("mars",), to(weak_form, "shrinkage", lambda *a: jnp.zeros(()))),
-    Choice("shrinkage", "the whole correction", ("mars",), to(weak_form, "shrinkage", lambda *a: jnp.ones(()))),
-    Choice("profile_weight", "weight 0", ("mars",), to(refinement, "profile_weight", lambda share: 0.0 * share)),
+    Choice(
+        "correction", "no correction", ("mars",), to(weak_form, "shrinkage", lambda *a: jnp.zeros(())), problems=LONG
+    ),
+    Choice(
+        "shrinkage",
+        "the whole correction",
+        ("mars",),
+        to(weak_form, "shrinkage", lambda *a: jnp.ones(())),
+        problems=LONG,
+    ),
+    Choice(
+        "profile_weight",
+        "weight 0",
+        ("mars",),
+        to(refinement, "profile_weight", lambda share: 0.0 * share),
+        problems=LONG,
+    ),
     # Weak priors
     Choice("prior_theta", "flat", BOTH, to(priors, "WIDTH_THETA", FLAT)),
     Choice("prior_G", "flat", ("mars", "auto", "mars0"), to(priors, "WIDTH_G", FLAT)),
@@ -232,10 +254,10 @@ CHOICES = (
     Choice("passes", "at least 1 pass, at most 6", ("mars",), settings={"refinements": 1}),
     Choice("most_passes", "at most 180 passes", ("mars",), to(refinement, "_MOST", 60)),
     Choice("aitken", "whole steps", ("mars",), _whole_steps),
-    Choice("backtracking", "none", ("mars",), _no_backtracking),
+    Choice("backtracking", "none", ("mars",), _no_backtracking, problems=LONG),
     Choice("select_start", "always from the matched θ", ("mars",), _matched_start),
     Choice("diffuse", "x(t_1) wider by a factor of 100", ("mars",), to(weak_form, "_DIFFUSE", 1e3)),
-    Choice("shrinkage_floor", "1 − 2/ρ² alone", ("mars",), to(weak_form, "_HELD_BACK", 1.0)),
+    Choice("shrinkage_floor", "1 − 2/ρ² alone", ("mars",), to(weak_form, "HELD_BACK", 1.0)),
     Choice("shrinkage_length", "three quarters alone", ("mars",), to(weak_form, "_BIAS", np.inf)),
     # The filter's likelihood
     Choice("boundary", "no boundary prior", ("esgf",), settings={"boundary": 0.0}),
@@ -243,22 +265,22 @@ CHOICES = (
     Choice("cubature", "moments at the mean alone (extended)", ("esgf",), settings={"rule": "extended"}),
     Choice("starts", "one start", ("auto", "esgf", "mars", "mars0"), settings={"starts": 1}),
     Choice("second_batch", "no second batch of starts", LIKELIHOOD, _first_batch_alone),
-    Choice("spans", "increments over one row alone", LIKELIHOOD, _one_span),
+    Choice("spans", "increments over one row alone", ("auto",), _one_span),
     Choice(
         "exchanged",
         "every start with the same split of noise",
-        LIKELIHOOD,
+        ("auto",),
         to(initial_guess, "exchanged", lambda *a: a),
     ),
     Choice(
         "searchable",
         "starts of the search as they were matched",
-        LIKELIHOOD,
+        ("auto",),
         to(initial_guess, "searchable", lambda bounds, u, scales: u),
     ),
-    Choice("tries", "one search for start values per span", LIKELIHOOD, to(initial_guess, "_TRIES", 1)),
-    Choice("noise_share", "any share of noise at the start", LIKELIHOOD, _any_share_of_noise),
-    Choice("patience", "no search is given up", LIKELIHOOD, _no_search_given_up),
+    Choice("tries", "one search for start values per span", ("auto",), to(initial_guess, "_TRIES", 1)),
+    Choice("noise_share", "any share of noise at the start", ("auto",), _any_share_of_noise),
+    Choice("patience", "no search is given up", ("auto",), _no_search_given_up),
     Choice("halving", "steps are never halved", LIKELIHOOD, to(likelihood_search, "_HALVING", np.inf)),
     # The latent process and matching
     Choice("ou_rate", "γ = 1 per unit of time", ("mars", "mars0"), settings={"ou_rate": 1.0}),
@@ -290,7 +312,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--choices", default=tuple(dict.fromkeys(c.name for c in CHOICES)), type=words)
-    parser.add_argument("--problems", default=PROBLEMS, type=words)
+    parser.add_argument("--problems", default=LONG, type=words)
     parser.add_argument("--methods", default=tuple(METHODS), type=words)
     parser.add_argument("--realizations", default=100, type=int, help="of Lorenz 63 three tenths of it")
     parser.add_argument("--seed", default=2051, type=int, help="of the data of the five equations")
@@ -302,7 +324,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--core", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
-    for word, known in (("choices", {c.name for c in CHOICES}), ("problems", PROBLEMS), ("methods", METHODS)):
+    for word, known in (("choices", {c.name for c in CHOICES}), ("problems", LONG), ("methods", METHODS)):
         if unknown := set(getattr(asked, word)) - set(known):
             parser.error(f"--{word} must be among {','.join(sorted(known))}, not {','.join(sorted(unknown))}")
     if asked.out is None and not asked.summarise:
@@ -312,15 +334,16 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def jobs(asked: argparse.Namespace) -> list[tuple[str, str, str]]:
     """Every cell that was asked for, those to compare with first."""
-    wanted = [c for c in CHOICES if c.ends is None and (c.name in asked.choices or c.name == "none")]
-    methods = {m for c in wanted if c.name != "none" for m in c.methods} or set(METHODS)
-    return [
-        (c.name, problem, method)
+    wanted = [c for c in CHOICES[1:] if c.name in asked.choices]
+    cells = [
+        (c, problem, method)
         for c in wanted
         for problem in c.problems
         for method in c.methods
-        if problem in asked.problems and method in asked.methods and method in methods
+        if problem in asked.problems and method in asked.methods
     ]
+    with_it = dict.fromkeys(("none", problem, method) for _, problem, method in cells)
+    return [*with_it, *((c.name, problem, method) for c, problem, method in cells if c.ends is None)]
 
 
 def run(asked: argparse.Namespace) -> pd.DataFrame:
@@ -471,7 +494,7 @@ def summary(rows: pd.DataFrame) -> str:
     base = only(rows, choice="none")
     cells = dict.fromkeys(zip(base.problem, base.method, strict=True))
     with_it = {cell: only(base, problem=cell[0], method=cell[1]) for cell in cells}
-    there = [name for name in PROBLEMS[::-1] if name in set(rows.problem)]
+    there = [name for name in (*PROBLEMS[::-1], "dw_long") if name in set(rows.problem)]
     lines = [f"| without | instead | method | {' | '.join(there)} | all |", "|---" * (4 + len(there)) + "|"]
     for choice, method in dict.fromkeys((c.name, method) for c in CHOICES[1:] for method in c.methods):
         part = only(rows, choice=choice, method=method)

@@ -15,6 +15,7 @@ from sdefit._types import Array, Bool, Float, Int, Scalar, Theta
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.linalg import diagonal, solve
+from sdefit.matching import weak_form
 from sdefit.matching.parameter_scales import widened_scales
 from sdefit.matching.weak_form_problem import RowPath, WeakFormProblem
 
@@ -163,9 +164,9 @@ def improve(
 def profile_weight(shrinkage: Scalar) -> Scalar:
     """The share of the likelihood of G and σ that is about the corrected θ.
 
-    0 where no more than three quarters of the correction are taken, as for one short series; 1 where all of it is.
+    0 where no more of the correction is taken than for one short series, 1 where all of it is.
     """
-    return jnp.maximum(4 * shrinkage - 3, 0.0)
+    return jnp.maximum(1 - (1 - shrinkage) / weak_form.HELD_BACK, 0.0)
 
 
 def aitken(state: RefinementState, step: Theta, covariance: Float[Array, "params params"]) -> tuple[Scalar, Scalar]:

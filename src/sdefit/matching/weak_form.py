@@ -31,7 +31,7 @@ from sdefit.ssm.kalman import Backward, Filtered, Gaussian, Observations, Sensor
 
 _DIFFUSE = 10.0  # standard deviation of x(t_1) about the path, in spreads of the data
 _BIAS = 2.0  # c: maximum likelihood is off by c/ρ standard errors where its correction is ρ of them long
-_HELD_BACK = 0.25  # the share of the correction that one series does without
+HELD_BACK = 0.25  # the share of the correction that one series does without
 
 DriftOnPath = Callable[[Float[Array, "series times state"], Theta], Float[Array, "series times state"]]
 Jacobians = Float[Array, "series times state state"]
@@ -294,4 +294,4 @@ def shrinkage(correction: Theta, covariance: Float[Array, "params params"], rows
     gaps = jnp.diff(rows.times, axis=1)
     lengths = jnp.sum(jnp.where(_too_long(gaps), 0.0, gaps), axis=1)
     alike = jnp.sum(lengths) ** 2 / jnp.sum(lengths**2)
-    return jnp.maximum(1 - _HELD_BACK / alike, 1 - _BIAS / jnp.maximum(rho2, 1e-12))
+    return jnp.maximum(1 - HELD_BACK / alike, 1 - _BIAS / jnp.maximum(rho2, 1e-12))
