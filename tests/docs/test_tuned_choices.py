@@ -27,7 +27,9 @@ def constants() -> list[tuple[str, str, tuple[float, ...]]]:
         for one in ast.parse(file.read_text()).body:
             if isinstance(one, ast.Assign) and (numbers := numbers_in(one.value)):
                 names, path = ast.unparse(one.targets[0]), file.relative_to(ROOT / "src" / "sdefit")
-                pairs = [(names, numbers)] if "," not in names else zip(names.strip("()").split(", "), numbers)
+                pairs = (
+                    [(names, numbers)] if "," not in names else zip(names.strip("()").split(", "), numbers, strict=True)
+                )
                 found += [(str(path), name, value if isinstance(value, tuple) else (value,)) for name, value in pairs]
     return found
 
