@@ -75,7 +75,7 @@ def _draft(path: Path, body: bytes) -> Iterator[str]:
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         try:
-            _write_all(handle, body)
+            write_all(handle, body)
             os.fsync(handle)
         finally:
             os.close(handle)
@@ -86,7 +86,8 @@ def _draft(path: Path, body: bytes) -> Iterator[str]:
             os.unlink(draft)
 
 
-def _write_all(handle: int, body: bytes) -> None:
+def write_all(handle: int, body: bytes) -> None:
+    """Write every byte, however few the system takes at a time; raises `OSError`."""
     left = memoryview(body)
     while left:
         written = os.write(handle, left)

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -43,11 +44,12 @@ def observed():
     write_csv(ou_series(1), "obs.csv")
 
 
-def child(command: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
+def child(command: list[str], stdout: Any = subprocess.PIPE, **variables: str) -> subprocess.CompletedProcess[str]:
     """A process of its own, that finds the package where this one did."""
     source = str(Path(sdefit.errors.__file__).parents[1])
     environment = os.environ | {"PYTHONPATH": source} | variables
-    return subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False, env=environment)
+    streams = {"stdout": stdout, "stderr": subprocess.PIPE}
+    return subprocess.run([sys.executable, *command], **streams, text=True, check=False, env=environment)
 
 
 def refusal(capsys, *arguments: str) -> str:
@@ -296,6 +298,23 @@ def test_output_that_cannot_show_a_letter_shows_another(observed):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+@pytest.mark.parametrize("command", [["models"], ["methods", "--json"], ["fit", "--help"]])
+def test_output_to_a_full_disk_is_one_line(command):
+    """What fits into the buffer of stdout fails only when it is flushed."""
+    with Path("/dev/full").open("w") as full:
+        done = child(["-m", "sdefit.cli", *command], stdout=full)
+    assert (done.returncode, done.stderr) == (1, "sdefit: the output cannot be written: No space left on device\n")
+
+
+def test_a_reader_that_has_gone_is_no_error():
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = child(["-m", "sdefit.cli", "methods", "--json"], stdout=writer)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 def test_without_a_home_there_is_no_cache_and_no_crash(observed):
     code = (
         "import pwd, sys\n"
@@ -460,7 +479,16 @@ def test_plot(stored, capsys):
     assert Path("profile.png").exists()
     capsys.readouterr()
     assert "--kind must be one of estimates, states" in refusal(capsys, "plot", str(stored), "--kind", "magic")
-    assert "--out must end in .png" in refusal(capsys, "plot", str(stored), "--out", "figure.xyz")
+    for name in ("figure.xyz", "figure"):
+        assert "--out must end in .png" in refusal(capsys, "plot", str(stored), "--out", name)
+    Path("mine").write_text("mine")
+    Path("link.png").symlink_to("mine")
+    assert run(["plot", str(stored), "--out", "link.png"]) == 0  # replaced, not followed
+    assert Path("mine").read_text() == "mine" and Path("link.png").read_bytes().startswith(b"\x89PNG")
+    capsys.readouterr()
+    assert "no/folder.png cannot be written: No such file" in refusal(
+        capsys, "plot", str(stored), "--out", "no/folder.png"
+    )
     assert "--parameter must go with --kind profile" in refusal(capsys, "plot", str(stored), "--parameter", "rate")
 
 

@@ -1,9 +1,11 @@
 """Programs that outlive their process: found again by all they depend on, in files that nobody else can write."""
 
+import contextlib
 import hashlib
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import time
@@ -14,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from test_files import Faulty, Killed
 
-import sdefit
+import sdefit.files
 from sdefit.data import Series, standardise
 from sdefit.dynamics.equations import equations
 from sdefit.dynamics.parameters import Parameter, positive, real
@@ -339,7 +342,29 @@ def test_drafts_of_killed_writers_go_and_nothing_else(folder):
     assert (old.exists(), new.exists(), strange.exists()) == (False, True, True)
 
 
-def test_a_full_disk_leaves_no_draft(folder, monkeypatch):
+@pytest.mark.parametrize("kind", ["full disk", "short", "killed before", "killed after"])
+def test_a_fault_at_any_system_call_is_a_missing_program(folder, monkeypatch, kind):
+    """What is read afterwards is whole or missing, what was there stays, and no draft is left but by a kill."""
+    old, new, data, at, reached = "a" * 64, "b" * 64, bytes(range(256)), 0, True
+    while reached:
+        disk.write(folder, old, data)
+        faulty = Faulty(kind, at)
+        for module in (disk, sdefit.files):
+            monkeypatch.setattr(module, "os", faulty)
+        with contextlib.suppress(Killed):
+            disk.write(folder, new, data)
+        for module in (disk, sdefit.files):
+            monkeypatch.setattr(module, "os", os)
+        reached, at = faulty.calls > faulty.at, at + 1
+        assert disk.read(folder, old) == data and disk.read(folder, new) in (None, data)
+        assert not list(folder.glob("*.draft")) or kind.startswith("killed")
+        disk.write(folder, new, data)
+        assert disk.read(folder, new) == data
+        shutil.rmtree(folder)
+    assert at > 5
+
+
+def test_a_full_disk_is_no_error(folder, monkeypatch):
     def full(*given, **named):
         raise OSError(28, "No space left on device")
 

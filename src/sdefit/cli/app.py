@@ -3,9 +3,12 @@
 Exit status: 0 done; 1 the fit (or the simulation) did not succeed; 2 bad input, one line on stderr.
 """
 
+import contextlib
+import errno
 import importlib.metadata
 import io
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -35,6 +38,7 @@ from sdefit.errors import EquationError, InputError, SdefitError
 _USAGE = typer.BadParameter.__mro__[2]
 
 _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"  # how JAX's RuntimeError says that the memory does not suffice
+_CANNOT_PRINT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)  # of a file that stdout leads to
 _SMALLER = (
     "this needs more memory than there is; take fewer or shorter series, paths or refits, or a machine with more memory"
 )
@@ -66,8 +70,13 @@ def run(arguments: Sequence[str]) -> int:
     command = typer.main.get_command(app)
     try:
         status = command.main(args=list(arguments) or ["--help"], prog_name="sdefit", standalone_mode=False)
+        print(end="", flush=True)  # here, and not when Python ends, where a full disk is a traceback
     except (SdefitError, *_usage()) as problem:
         return _explain(problem)
+    except OSError as problem:
+        if problem.errno not in _CANNOT_PRINT or problem.filename is not None:
+            raise
+        return _no_output(problem)
     except (MemoryError, RuntimeError) as problem:
         if isinstance(problem, RuntimeError) and _OUT_OF_MEMORY not in str(problem):
             raise
@@ -80,6 +89,17 @@ def run(arguments: Sequence[str]) -> int:
 
 def _usage() -> tuple[type[Exception], ...]:
     return (_USAGE,) if issubclass(_USAGE, Exception) else ()
+
+
+def _no_output(problem: OSError) -> int:
+    """What a command says that cannot write to stdout; nothing if its reader, such as head, has what it wanted."""
+    if problem.errno != errno.EPIPE:
+        print(f"sdefit: the output cannot be written: {problem.strerror or problem}", file=sys.stderr)
+    with contextlib.suppress(OSError, ValueError):  # what is left of it would fail again when Python ends
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    return 1
 
 
 def _explain(problem: Exception) -> int:

@@ -1,5 +1,6 @@
 """`sdefit plot`: a figure of a stored fit as a file."""
 
+import io
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +8,7 @@ import typer
 
 from sdefit.cli import _shared
 from sdefit.errors import FileError, InputError
+from sdefit.files import put
 
 
 def command(
@@ -38,10 +40,10 @@ def command(
         else:
             found = load(stored)
             figure = found.plot(kind, profiles=[found.profile(parameter)] if parameter is not None else ())
+    drawn = io.BytesIO()
     try:
-        figure.savefig(path)
-    except OSError as problem:
-        raise FileError(f"--out must be a file that can be written, but {path}: {problem.strerror}") from None
+        figure.savefig(drawn, format=path.suffix[1:])
     except ValueError as problem:
         raise FileError(f"--out must end in .png, .pdf or .svg, but {path}: {problem}") from None
+    put(path, drawn.getvalue())
     print(path)

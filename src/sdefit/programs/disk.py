@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sdefit.errors import InputError
+from sdefit.files import write_all
 
 _MOST_FILES = 100  # of a megabyte or two each as a rule; the least recently used goes first
 _MOST_BYTES = 500_000_000
@@ -94,8 +95,10 @@ def _put(here: int, key: str, data: bytes) -> None:
     draft = f"{key}.{secrets.token_hex(8)}.draft"
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=here)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
+        try:
+            write_all(handle, data)
+        finally:
+            os.close(handle)
         os.replace(draft, f"{key}.program", src_dir_fd=here, dst_dir_fd=here)
     except BaseException:
         os.unlink(draft, dir_fd=here)
