@@ -84,6 +84,12 @@ STARTS_DISAGREE = Status(
     "A better one may exist: give start values, or raise the method's starts.",
     "warning",
 )
+NOT_IDENTIFIED = Status(
+    "not_identified",
+    "The data do not identify {names}.",
+    "Observe for longer, add series, or fix what is known with sf.fixed(value).",
+    "warning",
+)
 AT_BOUND = Status(
     "at_bound",
     "The estimate of {names} is at a bound.",
@@ -107,7 +113,7 @@ SEVERITY = (
     *(STATUS[code].name for code in (Code.DRIFT_NOT_FINITE, Code.NOT_FINITE, Code.DEAD_CRITIC)),
     TOO_FEW.name,
     *(STATUS[code].name for code in (Code.UNIDENTIFIABLE, Code.NOT_CONVERGED)),
-    *(one.name for one in (STARTS_DISAGREE, AT_BOUND, RESIDUALS, LONG_GAPS)),
+    *(one.name for one in (STARTS_DISAGREE, NOT_IDENTIFIED, AT_BOUND, RESIDUALS, LONG_GAPS)),
     STATUS[Code.OK].name,
 )
 

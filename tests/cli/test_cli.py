@@ -156,6 +156,16 @@ def test_a_fit_writes_its_run(observed, capsys):
     assert run([*command, "--force"]) == 0
 
 
+def test_the_first_line_names_parameters_that_are_not_identified(observed, capsys):
+    """Six rows hardly identify a rate, though the search converged and no check of the fit objects."""
+    Path("obs.csv").write_text("".join(Path("obs.csv").read_text().splitlines(keepends=True)[:7]))
+    assert run(["fit", "obs.csv", "--model", "model.toml", "--method", "esgf", "--option", "starts=1"]) == 0
+    words = dict(zip((known := load("run/fit.nc").intervals(draws=0)).names, known.identifiability, strict=True))
+    named = ", ".join(name for name in ("rate", "level") if words[name] == "not identified")
+    lines = capsys.readouterr().out.splitlines()
+    assert named and f"not_identified: The data do not identify {named}. Observe" in lines[0]
+
+
 def test_json_for_machines(observed, capsys):
     assert run(["fit", "obs.csv", "--model", "model.toml", "--method", "moments", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)

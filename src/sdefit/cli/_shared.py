@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sdefit.diagnosis import Diagnosis
     from sdefit.dynamics.sde import SDE
     from sdefit.fitting import Fit
+    from sdefit.result import Status
     from sdefit.store import Results
     from sdefit.uncertainty import Intervals
 
@@ -218,7 +219,7 @@ def print_fit(found: "Fit", asked: Asked, files: Sequence[str], truth: Mapping[s
     """A fit for people: a table, how it went, what was assumed, what was written."""
     out = console(soft_wrap=True)
     colours = {"ok": "green", "warning": "yellow", "failure": "red"}
-    for check in found.checks or (found.status,):
+    for check in _checks(found, asked.intervals):
         out.print(in_shell(str(check)), style=colours[check.severity])
     out.print(_table(found, asked.intervals, truth))
     told = (*asked.intervals.sentences, *asked.intervals.notes()) if asked.intervals else ()
@@ -227,6 +228,17 @@ def print_fit(found: "Fit", asked: Asked, files: Sequence[str], truth: Mapping[s
         out.print(in_shell(sentence), style="dim")
     out.print(f"{found.seconds:.2g} s to fit, {found.compile_seconds:.2g} s to compile.", style="dim")
     out.print(f"Wrote {', '.join(files)}")
+
+
+def _checks(found: "Fit", known: "Intervals | None") -> "Sequence[Status]":
+    """What objects to a fit, worst first, with the parameters its intervals call not identified; else its status."""
+    from sdefit.result import NOT_IDENTIFIED, worst_first
+
+    names = [row["quantity"] for row in found.table(known) if row.get("identifiability") == "not identified"]
+    names = ", ".join(name for name in names if name in found.model.free)
+    message = NOT_IDENTIFIED.message.format(names=names)
+    more = [dataclasses.replace(NOT_IDENTIFIED, message=message)] if names and found.status.ok else []
+    return worst_first([*found.checks, *more]) or (found.status,)
 
 
 def _table(found: "Fit", known: "Intervals | None", truth: Mapping[str, float] | None) -> Any:
