@@ -14,6 +14,7 @@ from a distribution that is wide beside σ.
 """
 
 import argparse
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -120,7 +121,8 @@ def run(name: str, asked: argparse.Namespace) -> Iterator[list[dict]]:
     key = jax.random.fold_in(jax.random.key(asked.seed), len(name) + sum(map(ord, name)))
     truths, made = simulated(model, method, first, asked.sets, key)
     for number, fit in enumerate(sf.fit_each(model, made, method, key=key)):
-        found = fit.posterior(asked.draws, warmup=asked.warmup, chains=CHAINS)
+        with warnings.catch_warnings(action="ignore"):  # chains that disagree: R̂ and ESS are in the rows
+            found = fit.posterior(asked.draws, warmup=asked.warmup, chains=CHAINS)
         rows, posterior, diverging = [], found["posterior"], int(found["sample_stats"]["diverging"].sum())
         for quantity, truth in truths[number].items():
             draws = posterior[quantity].to_numpy().reshape(CHAINS, asked.draws)

@@ -23,6 +23,7 @@ from sdefit.programs import PROGRAMS
 from sdefit.ssm.kalman import Observations
 from sdefit.uncertainty.density import PosteriorDensity
 from sdefit.uncertainty.importance import sample_posterior
+from sdefit.uncertainty.posterior import Draws
 
 
 def level_model(prior=None):
@@ -168,6 +169,18 @@ def test_a_prior_moves_the_estimate_and_the_posterior():
     after = other.posterior(400, key=jax.random.key(4), warmup=200, chains=2)["posterior"]["level"].to_numpy()
     assert abs(after.mean() - other.params["level"]) < 0.5 * draws.std()
     assert after.std() < 0.9 * draws.std()
+
+
+def test_chains_that_disagree_give_a_warning():
+    """Draws of two chains a standard deviation apart, and of chains of one distribution."""
+    rng = np.random.default_rng(0)
+    theta, G, still = rng.normal(size=(2, 200, 1)), rng.normal(size=(2, 200, 1, 1)), np.zeros((2, 200, 1))
+    diverging = np.zeros((2, 200), bool)
+    assert Draws(theta, G, still, diverging).r_hat() < 1.05
+    assert Draws(theta + np.array([0.0, 1.0])[:, None, None], G, still, diverging).r_hat() > 1.05
+    found = fit(level_model(), ou_series(1), ESGF(noise="none"), key=KEY)
+    with pytest.warns(UserWarning, match=r"chains of fit\.posterior disagree .*raise warmup and draws"):
+        found.posterior(10, key=KEY, warmup=1, chains=4)
 
 
 def test_refusals():

@@ -246,7 +246,8 @@ class Fit:
         """Draws from the posterior of θ, G and σ by NUTS, as ArviZ data; for methods with a likelihood.
 
         The prior is that of the estimate (see "The prior" in docs/uncertainty.md): the user's on θ, else the method's.
-        `key` is an int or a JAX random key; by default one made from the fit's own.
+        Chains that disagree (split-R̂ above 1.05) give a warning: raise `warmup` and `draws`. `key` is an int or a JAX
+        random key; by default one made from the fit's own.
         """
         from sdefit.uncertainty.posterior import sample  # here, not above: what it needs is slow to import
 

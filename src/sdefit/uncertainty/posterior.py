@@ -5,6 +5,7 @@ the curvature there tells: the sampler has little left to learn.
 """
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 
 import equinox as eqx
@@ -20,6 +21,9 @@ from sdefit.programs import PROGRAMS
 from sdefit.result import Estimate
 from sdefit.uncertainty.density import PosteriorDensity
 
+_DISAGREE = 1.05  # split-R̂ above which chains are not of one distribution
+_LEAST = 8  # draws of a chain, both halves of which have a variance that says something
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Draws:
@@ -30,18 +34,36 @@ class Draws:
     noise: np.ndarray
     diverging: np.ndarray
 
+    def r_hat(self) -> float:
+        """The largest split-R̂ of all quantities that vary; NaN from too few draws to say."""
+        from numpyro.diagnostics import split_gelman_rubin
+
+        parts = (np.asarray(part).reshape(*self.diverging.shape, -1) for part in (self.theta, self.G, self.noise))
+        draws = np.concatenate(list(parts), axis=-1)
+        draws = draws[..., np.ptp(draws, axis=(0, 1)) > 0]
+        if draws.shape[1] < _LEAST or not draws.shape[2]:
+            return np.nan
+        return float(np.max(split_gelman_rubin(draws)))
+
 
 def sample(
     model: SDE, method: Method, pool: Pool, estimate: Estimate, *, draws: int, warmup: int, chains: int, key: Key
 ) -> Draws:
-    """Draws from the posterior, started about the estimate."""
+    """Draws from the posterior, started about the estimate; a warning where the chains disagree."""
     for word, number in (("draws", draws), ("warmup", warmup), ("chains", chains)):
         if not (isinstance(number, int) and number >= 1):
             raise InputError(f"{word} must be a whole number of at least 1, not {number!r}")
     if not isinstance(method, LikelihoodMethod):
         raise InputError(f"posterior needs a method with a likelihood, such as sf.ESGF(), not {method.name}")
     bare = eqx.tree_at(lambda e: e.trace, estimate, {})
-    return Draws(*PROGRAMS.run(_NUTS(draws, warmup, chains), model, method, pool, bare, key).value)
+    found = Draws(*PROGRAMS.run(_NUTS(draws, warmup, chains), model, method, pool, bare, key).value)
+    if (r_hat := found.r_hat()) > _DISAGREE:
+        warnings.warn(
+            f"the chains of fit.posterior disagree (split-R̂ = {r_hat:.2f}, above {_DISAGREE}): their draws are not yet"
+            " those of the posterior; raise warmup and draws, or take fit.intervals()",
+            stacklevel=3,
+        )
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
