@@ -21,6 +21,7 @@ from sdefit.data import Series, read_csv, write_csv
 from sdefit.errors import FileError, SdefitError
 from sdefit.files import csv_bytes, inside, original_text, put, put_once, safe_text
 from sdefit.store import Record, Results
+from sdefit.store import results as store_results
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,7 +36,7 @@ class Killed(BaseException):
 class Faulty:
     """The `os` of the writer; the `at`-th of its calls that change anything goes wrong."""
 
-    CALLS = ("open", "write", "fsync", "close", "link", "replace", "unlink")
+    CALLS = ("open", "write", "fsync", "close", "link", "replace", "unlink", "ftruncate", "pwrite")
 
     def __init__(self, kind: str, at: int) -> None:
         self.kind, self.at, self.calls, self.dead = kind, at, 0, False
@@ -115,13 +116,15 @@ def test_a_fault_at_any_system_call_loses_nothing(tmp_path, monkeypatch, quick, 
     assert len(expected) == 4
     while reached:
         folder, faulty = tmp_path / "broken", Faulty(kind, at)
-        monkeypatch.setattr(files, "os", faulty)
+        for module in (files, store_results):  # whatever writes, and the lock
+            monkeypatch.setattr(module, "os", faulty)
         try:
             work(folder)
         except (Killed, SdefitError) as fault:
             said.append(str(fault))
         reached, at = faulty.calls > faulty.at, at + 1
-        monkeypatch.setattr(files, "os", os)
+        for module in (files, store_results):
+            monkeypatch.setattr(module, "os", os)
         found = Results(folder)
         if found.begun:  # what is there is whole
             found.plan()
