@@ -98,6 +98,7 @@ def test_the_same_rows_are_the_same_bytes(tmp_path):
         ("dirty", "dirty", "| ou | mars | rate | "),
         ("coverage_mars_ou", "coverage", "| ou | mars | level | 88.7 % |"),
         ("coverage_by_n", "coverage_by_n", "| ou | level | 10 | 80 % |"),
+        ("sbc", "sbc", "| dw | b | 200 | 91 %, 56 % | 0.566 |"),
     ],
 )
 def test_stored_rows_give_the_tables_of_the_pages(name, kind, printed, capsys):

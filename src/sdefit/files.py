@@ -57,6 +57,13 @@ def write(path: Path, body: bytes) -> None:
         os.replace(draft, path)
 
 
+def contents(path: Path) -> bytes:
+    """The bytes of a file; `OSError` for a pipe or a device too, whose end would be waited for."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "it is a device or a pipe, not a file")
+    return path.read_bytes()
+
+
 @contextlib.contextmanager
 def one_line(path: Path) -> Iterator[None]:
     """Whatever the system refuses to do in this block, as one line about `path`."""

@@ -78,6 +78,11 @@ def test_readme_has_examples_that_run() -> None:
     assert "subprocess.run('sdefit fit" in text
 
 
+def test_the_tests_that_reliability_names_are_there():
+    named = re.findall(r"`((?:tests|experiments)/[^`]+)`", (ROOT / "docs" / "reliability.md").read_text())
+    assert len(named) > 10 and [name for name in named if not (ROOT / name).is_file()] == []
+
+
 def test_pictures_are_small_and_readme_and_every_tutorial_show_one() -> None:
     folder = ROOT / "docs" / "pictures"
     script = (folder / "make.py").read_text(encoding="utf-8")

@@ -327,6 +327,23 @@ def test_rows_that_were_changed_are_redone(stored):
         assert content(stored) == expected
 
 
+@pytest.mark.parametrize("name", ["rows/ou-moments-00000.csv", "plan.json", "problems/ou.nc"])
+def test_a_pipe_among_results_is_one_line_and_no_endless_wait(stored, name):
+    (stored / name).unlink()
+    os.mkfifo(stored / name)
+    code = f"""
+from sdefit.errors import FileError
+from sdefit.store import Results
+results = Results({str(stored)!r})
+try:
+    results.rows(), results.read("problems", "ou")
+except FileError as no:
+    print(no)"""
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60)
+    assert done.stdout == f"{stored / name} cannot be read: it is a device or a pipe, not a file\n", done.stderr
+
+
 def test_copies_of_rows_do_not_count(stored):
     rows, text = Results(stored).rows(), (stored / "rows" / "ou-moments-00000.csv").read_text()
     copies = ["ou-moments-00000 (1).csv", "ou-moments-00000.sync-conflict-20250101-1.csv", "rows.csv", "photo.jpg"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from sdefit.display.charts import Chart, Dots, Line, Mark
 from sdefit.errors import FileError
-from sdefit.files import inside, put
+from sdefit.files import contents, inside, put
 from sdefit.report import figures, fit, numbers, tables
 from sdefit.report.benchmark_figures import stacked, titled
 from sdefit.report.html import write_page
@@ -38,7 +38,7 @@ def write_comparison(folder: str | os.PathLike[str], path: str | os.PathLike[str
     """Write the report of a folder that `begin` made and fits were saved into; returns the path."""
     folder = Path(folder)
     try:
-        facts = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        facts = json.loads(contents(folder / FILE).decode())
         check(facts, ComparisonFacts, "the comparison")
         need(facts["methods"], "it names no method")
     except (OSError, ValueError, RecursionError) as problem:

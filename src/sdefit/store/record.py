@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from sdefit.errors import FileError
-from sdefit.files import put
+from sdefit.files import contents, put
 from sdefit.store.hdf5 import check_storage
 from sdefit.store.schema import check_record
 
@@ -101,9 +101,7 @@ def read(path: str | os.PathLike[str], kind: str | None = None) -> Record:
     """
     path = Path(path)
     try:
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            raise FileError(f"{path} cannot be read: it is a device or a pipe, not a file")
-        content = path.read_bytes()
+        content = contents(path)
     except (OSError, ValueError) as problem:
         reason = (isinstance(problem, OSError) and problem.strerror) or problem
         raise FileError(f"{path} cannot be read: {reason}") from None

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from sdefit.errors import FileError
-from sdefit.files import csv_bytes, inside, one_line, original_text, put, put_once, remove_drafts
+from sdefit.files import contents, csv_bytes, inside, one_line, original_text, put, put_once, remove_drafts
 from sdefit.store import schema
 from sdefit.store.record import Record, plain, read, write
 
@@ -80,7 +80,7 @@ class Results:
         """The plan; a folder without one, or with one that is damaged or of a newer format, is refused."""
         path = self._path("plan.json")
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = json.loads(contents(path).decode())
         except OSError as problem:
             raise FileError(f"{path} cannot be read: {problem.strerror}") from None
         except (ValueError, RecursionError):
@@ -195,7 +195,7 @@ class Results:
         """The rows of a cell's file; None if it is not as it was written."""
         path = self._rows_file(cell)
         try:
-            text = path.read_bytes().decode()
+            text = contents(path).decode()
             names, *rows = ([original_text(one) for one in row] for row in _table(text))
         except OSError as problem:
             raise FileError(f"{path} cannot be read: {problem.strerror}") from None
