@@ -19,6 +19,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq install -c constraints.txt
 
+# Tests run in parts, each in processes of its own: a process has room for so many compiled programs.
+PARTS = tests/methods tests/uncertainty "tests --ignore=tests/methods --ignore=tests/uncertainty"
+
 .PHONY: help demo test test-quick lint format types imports package try-versions docs site examples setup clean
 
 help:
@@ -28,7 +31,7 @@ demo: $(VENV)/.run
 	@$(BIN)/sdefit demo
 
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n 2 -m "not docs" $(PYTEST)
+	@for part in $(PARTS); do $(BIN)/python -m pytest -n 2 -m "not docs" $$part $(PYTEST) || exit 1; done
 
 test-quick: $(VENV)/.dev
 	@$(BIN)/python -m pytest -n 2 -m "not docs and not slow" $(PYTEST)

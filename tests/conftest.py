@@ -1,5 +1,6 @@
 """Every test runs in float64, with shapes checked, rank promotion refused and warnings as errors."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,12 +41,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(skip)
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(autouse=True)
 def _room_for_programs() -> Iterator[None]:
-    """Drop what `jax.jit` compiled for the tests of a file, where the memory mappings of the process run short."""
+    """Drop what `jax.jit` compiled for earlier tests, where the memory mappings of the process run short."""
     yield
     if crowded():
         jax.clear_caches()
+        gc.collect()
 
 
 @pytest.hookimpl(optionalhook=True)

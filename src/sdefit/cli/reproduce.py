@@ -84,6 +84,10 @@ def command(
     _shared.tell_odd_rows(results)
     several = bool(cluster or workers)
     _work(results, asked, lambda: _runner(asked, cluster, workers, tls, dashboard), several=several)
+    _report(out)
+
+
+def _report(out: Path) -> None:
     from sdefit.report.reproduction import write_run
 
     page = write_run(out)

@@ -76,7 +76,7 @@ class LikelihoodSearch:
             steps = jnp.where((last.count < ladder.size) | last.doubted, 1, 2) * last.steps
             artificial_diffusion = ladder[jnp.minimum(last.count, ladder.size - 1)]
             begin = jnp.where(last.doubted, more, last.fits.x)
-            fits, scales = self.near(begin, steps, last.scales, artificial_diffusion)
+            fits, scales = self.from_starts(begin, steps, last.scales, artificial_diffusion)
             worse = last.doubted & ~(jnp.min(fits.ends) < jnp.min(last.fits.ends))
             fits, scales = jax.tree.map(lambda a, b: jnp.where(worse, a, b), (last.fits, last.scales), (fits, scales))
             doubted = (last.count + 1 == ladder.size) & self._doubtful(fits)
@@ -102,7 +102,7 @@ class LikelihoodSearch:
         )
         return jnp.any(edge) | ~(apart < AGREE) | (count < _FEW * fits.x.shape[1])
 
-    def near(
+    def from_starts(
         self,
         begin: Float[Array, "starts coordinates"],
         steps: Int[Array, "series times"],

@@ -150,7 +150,7 @@ class ESGF(LikelihoodMethod):
             scales = Increments.of(model, pool).scales_near(begin[:P], parameterisation.max_step[:P])
         steps, none = filter_state(init).steps, jnp.zeros(())
         # What is left after 1e-4 of log-likelihood is a hundredth of a standard error.
-        search, _ = self._search(parameterisation).near(begin[None], steps, scales, none, 1e-4)
+        search, _ = self._search(parameterisation).from_starts(begin[None], steps, scales, none, 1e-4)
         found: SearchResult = jax.tree.map(lambda a: a[0], search)
         point = parameterisation.point(parameterisation.variance_params(found.x))
         return dataclasses.replace(
