@@ -299,6 +299,32 @@ def test_failures_and_lorenzs_best_runs_are_on_the_page(tmp_path):
     assert labels(made.problems["ou"])["H11"] == "H = G²"
 
 
+def test_the_paper_s_own_recipe_stands_beside_ours(tmp_path):
+    """It has columns of its own with the paper's numbers, comes first in figure 2, and its realizations are said."""
+    made = synthetic_run([0.5, 0.55, 0.6])
+    plan = dict(made.plan) | {
+        "methods": ["mars", "mars:paper"],
+        "counts": {"ou": {"mars:paper": 1}},
+        "cells": ["ou-mars-00000", "ou-mars_paper-00000"],
+        "settings": {"ou": {"mars": "default", "mars:paper": "refinements=0"}},
+        "about": made.plan["about"] | {"mars:paper": {"short": "MaRS (paper)", "title": "MaRS, the paper's recipe"}},
+    }
+    theirs = [dict(row) | {"method": "mars:paper", "rate": repr(0.4)} for row in made.rows[:1]]
+    fits = {("ou", name): make_record(seed, ("x",), (12,)) for seed, name in enumerate(plan["methods"])}
+    made = Run(plan, made.problems, [*made.rows, *theirs], fits)
+    page = run_page(made)
+    [table] = [b for section in page.sections for b in section.blocks if getattr(b, "name", "") == "table_ou"]
+    assert (table.columns["mars_paper_median"][0], table.columns["mars_paper_paper_median"][0]) == (0.4, 0.46)
+    [figure] = [b for section in page.sections for b in section.blocks if getattr(b, "name", "") == "derivatives_ou"]
+    assert [chart.title.partition(":")[0] for chart in figure.charts] == ["MaRS (paper)"] * 2 + ["MaRS"] * 2
+    text = write_page(page, tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "Their realizations: MaRS (paper) 1 of ou." in text
+    # One fit has no spread, and so no gap in standard errors.
+    [score] = [one for one in scores(made, "ou") if (one.quantity, one.method) == ("rate", "mars:paper")]
+    assert (score.median, score.fits) == (0.4, 1) and np.isnan(score.std) and np.isnan(score.gap_in_standard_errors)
+    assert table.shown["MaRS (paper)"][0].text == "0.400"
+
+
 @needs_browser
 def test_in_a_browser_the_page_is_silent_sorts_and_fits_a_phone(stored, tmp_path):
     text = (stored / "report.html").read_text(encoding="utf-8")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from sdefit.dynamics import systems
 from sdefit.errors import ModelError
 from sdefit.methods.ares import AReS
 from sdefit.methods.mars import MaRS
@@ -53,6 +54,11 @@ def test_ares_has_the_facts_of_the_published_example(row):
     assert row["optimiser"] == "rmsprop" and code.momentum == 0.0 < text.momentum
 
 
+@pytest.mark.parametrize("row", examples("mars") + examples("ares"), ids=lambda row: f"{row['system']}-{row['method']}")
+def test_the_models_have_the_published_form_of_G(row):
+    assert systems.get(row["system"]).model.diffusion == row["G"]
+
+
 @pytest.mark.parametrize("system", sorted(PUBLISHED))
 def test_both_leave_out_what_the_paper_has_not(system):
     for recipe in (
@@ -63,7 +69,10 @@ def test_both_leave_out_what_the_paper_has_not(system):
     ):
         assert (recipe.ou_rate, recipe.refinements) == (1.0, 0)
     assert MaRS.paper(system).theta_range is None and AReS.paper(system).theta_range is None
-    assert MaRS.paper(system, code=True).theta_range == AReS.paper(system, code=True).theta_range == (0.001, 100.0)
+    # `tf.clip_by_value` of the code's trainable_models.py.
+    kept = (0.001 if system in ("ornstein_uhlenbeck", "double_well") else 0.0, 100.0)
+    assert MaRS.paper(system, code=True).theta_range == AReS.paper(system, code=True).theta_range == kept
+    assert [AReS.paper(system, code=code).normalised_time for code in (False, True)] == [False, True]
 
 
 def test_set_ups_of_a_system_share_its_recipe():

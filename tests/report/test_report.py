@@ -1,6 +1,7 @@
 """The report shows what the record holds: every number, nothing from the network, in any state of a fit."""
 
 import csv
+import itertools
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import pytest
 
 from contract import ou_series, relaxing
 from sdefit.display.charts import COLOURS, Band, Chart, Dots, Line, thin
+from sdefit.display.plot import plot
 from sdefit.dynamics.equations import equations
 from sdefit.dynamics.printing import mathml
 from sdefit.errors import FileError, InputError
@@ -259,6 +261,35 @@ def test_a_drawing_shows_text_as_text_and_carries_no_style_or_foreign_id():
     assert any("<script>" in (one.text or "") for one in root.iter("text"))
     colours = {value for one in root.iter() for a, value in one.items() if a in ("fill", "stroke")}
     assert colours <= {"none"} | {f"var(--{colour})" for colour in COLOURS}
+
+
+def test_dots_of_every_mark_have_a_size():
+    """matplotlib defines a dot once for all marks of its size."""
+    sizes = [5.0, 5.0, 8.0, 5.0, 8.0]
+    marks = [Dots(np.array([float(k)]), np.ones(1), "blue", f"mark {k}", size) for k, size in enumerate(sizes)]
+    root = ET.fromstring(str(svg(Chart("dots", marks, "dots"), "one")))
+    drawn = [float(path.attrib["stroke-width"]) for g in root.iter("g") if g.get("class") == "dots" for path in g]
+    np.testing.assert_allclose(drawn, sizes, rtol=0.05)
+
+
+@pytest.mark.parametrize("names", [["Auto", "MaRS", "ESGF"], ["MaRS (paper)", "AReS (paper)", "Moments"] * 3])
+def test_names_below_a_chart_do_not_run_into_each_other(names):
+    marks = [Dots(np.arange(len(names), dtype=float), np.ones(len(names)), "blue", "fits")]
+    figure = plot([Chart("seconds", marks, "seconds", names=names)])
+    figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in figure.axes[0].get_xticklabels()]
+    lines = [
+        [
+            box
+            for box, text in zip(boxes, figure.axes[0].get_xticklabels(), strict=True)
+            if ("\n" in text.get_text()) == low
+        ]
+        for low in (False, True)
+    ]
+    for line in lines:
+        assert all(a.x1 < b.x0 for a, b in itertools.pairwise(line))
+    assert bool(lines[1]) == (len(names) > 3)
+    assert min(box.y0 for box in boxes) > 0  # none leaves the figure
 
 
 def test_dates_stand_on_axes_where_the_data_have_dates(tmp_path):

@@ -40,6 +40,7 @@ STYLE: dict[Any, Any] = {
 # no layout engine has to run.
 WIDTH, WIDE, HEIGHT, SQUARE, ROW = 420, 900, 250, 330, 26
 LEFT, RIGHT, TOP, BOTTOM, KEYS = 52, 12, 34, 42, 26
+LETTER = 7  # the width of one, about
 
 
 class Plot(Figure):
@@ -115,7 +116,7 @@ def _top(chart: Chart) -> int:
 
 
 def _axes(figure: Figure, chart: Chart, whole: Any, corner: Any, size: Any) -> Axes:
-    left = min(18 + 7 * max(map(len, map(_row_name, chart.rows))), 150) if chart.rows else LEFT
+    left = min(18 + LETTER * max(map(len, map(_row_name, chart.rows))), 150) if chart.rows else LEFT
     place = (corner[0] + left) / whole[0], (corner[1] + BOTTOM) / whole[1]
     return figure.add_axes(
         (*place, (size[0] - left - RIGHT) / whole[0], (size[1] - _top(chart) - BOTTOM) / whole[1]), label=str(corner)
@@ -150,7 +151,7 @@ def _ticks(chart: Chart, axes: Axes) -> None:
         axes.xaxis.set_major_locator(AutoDateLocator(minticks=3, maxticks=max(int(wide / 50), 5)))
         axes.xaxis.set_major_formatter(ConciseDateFormatter(axes.xaxis.get_major_locator(), show_offset=False))
     if chart.names:
-        axes.set_xticks(range(len(chart.names)), [shown(name, 14) for name in chart.names])
+        _names(axes, [shown(name, 14) for name in chart.names], wide)
     if chart.rows:
         axes.set_yticks(range(len(chart.rows)), [_row_name(name) for name in chart.rows])
     elif chart.log:
@@ -159,6 +160,13 @@ def _ticks(chart: Chart, axes: Axes) -> None:
         axes.minorticks_off()
     else:
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+
+
+def _names(axes: Axes, names: Sequence[str], wide: float) -> None:
+    """Names below their places; where they would run into each other, smaller, and every second one a line lower."""
+    crowded = max(map(len, names)) * LETTER > wide / len(names)
+    lines = [f"\n{name}" if crowded and place % 2 else name for place, name in enumerate(names)]
+    axes.set_xticks(range(len(names)), lines, fontsize=10 if crowded else 12)
 
 
 def _mark(mark: Mark, axes: Axes, gid: str) -> None:

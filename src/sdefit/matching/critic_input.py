@@ -1,4 +1,4 @@
-"""What the critic of AReS sees: samples of ż in batches, standardised."""
+"""What the critic of AReS sees: samples of ż in batches, standardised or as the published code has them."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,9 +10,11 @@ from sdefit.matching.derivative_samples import DerivativeSamples
 from sdefit.matching.initial_guess import InitialGuess
 
 
-def in_turn(samples: DerivativeSamples, size: int, drift: PathDrift, guess: InitialGuess) -> Samplers:
+def in_turn(
+    samples: DerivativeSamples, scaled: "CriticInput", size: int, drift: PathDrift, guess: InitialGuess
+) -> Samplers:
     """Samples drawn once, gone through batch by batch; both kinds in a batch come from the same draws."""
-    batches, scaled = Batches.of(samples, size), CriticInput.of(samples)
+    batches = Batches.of(samples, size)
 
     def model(i, v):
         return scaled(batches.batch(i).from_drift(drift, guess.theta(v)))
@@ -43,18 +45,26 @@ class Batches(eqx.Module):
 
 
 class CriticInput(eqx.Module):
-    """What the critic sees of ż: each entry less its mean over the data's samples, in units of its spread there."""
+    """What the critic sees of ż: each entry less a center, in a unit of its own or one for all."""
 
     samples: DerivativeSamples
     center: Float[Array, "dim"]
     std: Float[Array, "dim"]
 
     @classmethod
-    def of(cls, samples: DerivativeSamples) -> "CriticInput":
+    def standardised(cls, samples: DerivativeSamples) -> "CriticInput":
+        """Each entry less its mean over the data's samples, in units of its spread there."""
         data = samples.flat(samples.dz)
         # An entry that is known almost exactly must not drown the others: at least a hundredth of what ż is.
         std = jnp.sqrt(jnp.var(data, axis=0) + 1e-4 * jnp.mean(data**2))
         return cls(samples, jnp.mean(data, axis=0), std)
+
+    @classmethod
+    def in_normalised_time(cls, samples: DerivativeSamples) -> "CriticInput":
+        """ż of standardised states per standard deviation of the times, as the published code has it."""
+        per_time = jnp.std(samples.times, where=samples.observed)
+        zero = jnp.zeros(samples.dz[0].size)
+        return cls(samples, zero, jnp.full_like(zero, 1 / per_time))
 
     def __call__(self, dz: Float[Array, "samples series times state"]) -> Samples:
         return ((self.samples.flat(dz) - self.center[None, :]) / self.std[None, :]).astype(jnp.float32)

@@ -56,6 +56,8 @@ def check_matching(method: Any, least: dict[str, int], *above: str) -> None:
     check_flag(method, "shared_gp")
     given = [word for word in ("ou_rate", *above) if getattr(method, word) is not None]
     check_above_zero(method, "jitter", *given)
+    if method.theta_range is not None and not _is_range(method.theta_range):
+        raise _refusal(method, "theta_range", "None or two numbers, the first below the second")
 
 
 def check_free(method: Any, model: SDE) -> None:
@@ -79,6 +81,10 @@ def box_of(model: SDE, theta_range: tuple[float, float] | None) -> Box | None:
 def is_finite(number: Any) -> bool:
     """Whether a setting is a finite number; True and False are none."""
     return isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number)
+
+
+def _is_range(given: Any) -> bool:
+    return isinstance(given, tuple) and len(given) == 2 and all(map(is_finite, given)) and given[0] < given[1]
 
 
 def _refusal(method: Any, word: str, wanted: str) -> ModelError:

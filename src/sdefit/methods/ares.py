@@ -58,6 +58,8 @@ class AReS(Method):
     - `restarts`: how often a critic that failed is replaced.
     - `widths`: nodes of the critic's two hidden layers.
     - `momentum`: of the critic's Adam; with 0 it is RMSProp but for the first steps.
+    - `normalised_time`: whether the critic sees ż of standardised states per standard deviation of the times, in place
+      of each entry standardised by its own spread.
     - `theta_range`: None, or with `resample` the range in which θ itself is stepped, in the user's units.
     - `resample`: draw both kinds of samples anew at every step, from a start of size |N(0, 1)| (Algorithm 2).
     - `kernel`, `refinements`, `ou_rate`, `evidence_starts`, `iterations`, `jitter`, `shared_gp`: as for `MaRS`.
@@ -87,6 +89,7 @@ class AReS(Method):
     resample: bool = False
     widths: tuple[int, int] = critic.WIDTHS
     momentum: float = 0.5
+    normalised_time: bool = False
     shared_gp: bool = False
     theta_range: tuple[float, float] | None = None
 
@@ -108,7 +111,7 @@ class AReS(Method):
             raise ModelError(f"AReS: batch must be even and divide samples ({self.samples}), not {self.batch}")
         check_not_negative(self, "penalty", "tolerance", "momentum")
         check_widths(self)
-        check_flag(self, "resample")
+        check_flag(self, "resample", "normalised_time")
 
     @classmethod
     def paper(cls, system: str, *, code: bool = False) -> "AReS":
@@ -121,6 +124,7 @@ class AReS(Method):
             **found.latent(code), samples=batch, batch=batch, steps=found.ares.steps, critic_steps=found.critic_steps,
             learning_rate=found.ares.rate, critic_rate=found.ares.rate, penalty=0.0, clip=CLIP, tolerance=0.0,
             resample=True, widths=found.code_critic if code else critic.WIDTHS, momentum=0.0 if code else 0.5,
+            normalised_time=code,
         )  # fmt: skip
 
     def check(self, model: SDE, pool: Pool) -> None:
@@ -150,7 +154,7 @@ class AReS(Method):
         if self.resample:
             samplers = self._resampling(found.given, drift, guess, draw_key)
         else:
-            samplers = in_turn(samples, self.batch, drift, guess)
+            samplers = in_turn(samples, self._critic_input(samples), self.batch, drift, guess)
         trained = self._train(samplers, samples, guess, train_key)
         theta, converged = guess.theta(trained.theta), trained.converged
         if not self.tolerance:
@@ -192,9 +196,12 @@ class AReS(Method):
         zero = jnp.zeros_like(guess.u)
         return critic.train(samplers, zero, lambda k: critic.new_critic(dim, live, k, self.widths), config, key)
 
+    def _critic_input(self, samples: DerivativeSamples) -> CriticInput:
+        return CriticInput.in_normalised_time(samples) if self.normalised_time else CriticInput.standardised(samples)
+
     def _resampling(self, given: Conditioned, drift: PathDrift, guess: InitialGuess, key: Key) -> critic.Samplers:
         """Both kinds of samples drawn anew, and apart, for every batch."""
-        scaled, (data_key, model_key) = CriticInput.of(given.samples), jax.random.split(key)
+        scaled, (data_key, model_key) = self._critic_input(given.samples), jax.random.split(key)
 
         def data(i):
             return scaled(given.data_batch(self.batch, jax.random.fold_in(data_key, i)))

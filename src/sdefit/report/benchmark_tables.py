@@ -28,7 +28,7 @@ def summary(run: Run) -> Table:
     shown["s per fit"] = [Cell(number(v, 2), repr(v), True) for v in columns["seconds_per_fit"]]
     caption = (
         "Under each system: RMSE of the parameters over that of maximum likelihood, geometric mean; lower is better. "
-        " Every fit counts, those that failed too."
+        "Every fit counts, those that failed too."
     )
     return Table("summary", "RMSE over that of maximum likelihood (MLE)", columns, caption, shown=shown)
 
@@ -94,7 +94,9 @@ def _paper_notes(run: Run, system: str) -> str:
 
 
 def _ours(one: Score) -> str:
-    return f"{number(one.median, 3)} ± {number(one.std, 2)}" if math.isfinite(one.median) else "–"
+    if not math.isfinite(one.median):
+        return "–"
+    return number(one.median, 3) + (f" ± {number(one.std, 2)}" if math.isfinite(one.std) else "")
 
 
 def _paper(one: Score) -> str:

@@ -99,10 +99,12 @@ def _score(run: Run, system: str, quantity: str, method: str, rows: Sequence[Map
 
 
 def _moments(used: np.ndarray, truth: float) -> tuple[float, float, float, float]:
+    """Median, standard deviation (not a number of one estimate), bias and RMSE."""
     if not used.size:
         return math.nan, math.nan, math.nan, math.nan
     errors = used - truth
-    return float(np.median(used)), float(np.std(used)), float(np.mean(errors)), float(np.sqrt(np.mean(errors**2)))
+    std = float(np.std(used)) if used.size > 1 else math.nan
+    return float(np.median(used)), std, float(np.mean(errors)), float(np.sqrt(np.mean(errors**2)))
 
 
 def _paper(run: Run, system: str, quantity: str, method: str) -> tuple[float, float]:
@@ -114,7 +116,7 @@ def _paper(run: Run, system: str, quantity: str, method: str) -> tuple[float, fl
 
 def _gap(median: float, std: float, count: int, paper: tuple[float, float]) -> float:
     """Our median minus the paper's, in standard errors: that of a median of n normal numbers is 1.2533 std/√n."""
-    if not count:
+    if count < 2:
         return math.nan
     error = 1.2533 * math.hypot(std / math.sqrt(count), paper[1] / math.sqrt(PAPER_RUNS))
     return (median - paper[0]) / error if error > 0 else math.nan

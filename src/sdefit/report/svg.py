@@ -9,7 +9,7 @@ import io
 import json
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from markupsafe import Markup
@@ -36,13 +36,15 @@ def svg(chart: Chart, name: str, width: int = WIDTH, shown_on: str = "") -> Mark
     frame = ET.SubElement(page, "g", {"clip-path": f"url(#{name}-clip)"})
     marks = ET.SubElement(frame, "g", {"class": "marks"})
     drawn = {one.get("id"): one for one in axes}
+    # matplotlib defines a shape where it is used first, which for a later mark is in another one.
+    defined = {f"#{one.get('id')}": one for one in drawing.iter("path") if one.get("id")}
     for i, mark in enumerate(chart.marks):
         found = drawn.get(f"mark-{i}")
         if found is not None:  # matplotlib leaves out what has no finite point
             facts = {"class": mark.kind} | ({"data-label": shown(mark.label)} if mark.label else {})
             facts |= {"data-tips": json.dumps(tips)} if (tips := _tips(mark)) else {}
             group = ET.SubElement(marks, "g", facts)
-            group.extend([_dots(found)] if mark.kind == "dots" else _shapes(found))
+            group.extend([_dots(found, defined)] if mark.kind == "dots" else _shapes(found, defined))
     return Markup(ET.tostring(page, encoding="unicode", short_empty_elements=False))
 
 
@@ -96,9 +98,8 @@ def _plain(element: ET.Element) -> ET.Element:
     return copy
 
 
-def _shapes(group: ET.Element) -> Iterator[ET.Element]:
+def _shapes(group: ET.Element, defined: Mapping[str, ET.Element]) -> Iterator[ET.Element]:
     """The paths of a mark; one that matplotlib defined first and used then stands where it was used."""
-    defined = {f"#{one.get('id')}": one for one in group.findall(".//defs/path")}
     for one in group.iter():
         if one.tag == "use":
             path = _plain(defined[one.attrib["href"]])
@@ -125,13 +126,15 @@ def _value(name: str, value: str) -> str:
     return "".join(f"{pen}{float(x):.2f} {float(y):.2f}" if x else pen for pen, x, y in corners)
 
 
-def _dots(group: ET.Element) -> ET.Element:
+def _dots(group: ET.Element, defined: Mapping[str, ET.Element]) -> ET.Element:
     """All dots as one path of strokes of no length with round ends, a few bytes each, whose size zoom leaves alone."""
-    uses, outline = list(group.iter("use")), group.find(".//path")
+    uses = list(group.iter("use"))
     d = "".join(f"M{float(use.attrib['x']):.2f} {float(use.attrib['y']):.2f}h0" for use in uses)
     look = dict(_styles(uses[0])) if uses else {}
-    numbers = re.findall(r"-?[\d.]+", outline.get("d", "") if outline is not None else "")
-    size = max(map(float, numbers), default=0.0) - min(map(float, numbers), default=0.0)
+    numbers = [
+        float(one) for use in uses[:1] for one in re.findall(r"-?[\d.]+", defined[use.attrib["href"]].attrib["d"])
+    ]
+    size = max(numbers, default=0.0) - min(numbers, default=0.0)
     colour = _VARIABLES.get(look.get("fill", ""), "currentColor")
     return ET.Element("path", {"d": d, "stroke": colour, "stroke-width": f"{size:g}",
                                "stroke-opacity": look.get("fill-opacity", look.get("opacity", "1"))})  # fmt: skip
