@@ -82,8 +82,7 @@ def command(
     ask()  # what is refused is refused before the folder is touched
     asked = _begin(results, ask)
     _shared.tell_odd_rows(results)
-    several = bool(cluster or workers)
-    _work(results, asked, lambda: _runner(asked, cluster, workers, tls, dashboard), several=several)
+    _work(results, asked, lambda: _runner(asked, cluster, workers, tls, dashboard), several=bool(cluster or workers))
     _report(out)
 
 
