@@ -18,7 +18,7 @@ from sdefit.errors import DataError, FitError, InputError, ModelError
 from sdefit.fitting import fit, fit_each, load
 from sdefit.methods.esgf import ESGF
 from sdefit.methods.moments import Moments
-from sdefit.programs import compiled
+from sdefit.programs import PROGRAMS, compiled
 from sdefit.programs.compiled import Programs
 
 QUICK = Moments(starts=4, iterations=40)
