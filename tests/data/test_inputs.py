@@ -23,6 +23,7 @@ from sdefit.fitting import fit, fit_each, load
 from sdefit.inference.likelihood import filter_pool
 from sdefit.inference.parameterisation import Point
 from sdefit.methods.esgf import ESGF
+from sdefit.methods.interface import NoState
 from sdefit.methods.moments import Moments
 from sdefit.methods.npsde import NPSDE
 from sdefit.result import Estimate
@@ -179,7 +180,7 @@ def test_data_simulated_for_the_bootstrap_follow_the_inputs(hold):
     several = [observed(20, 3), observed(12, 4)]
     pool = standardise(several, ["u"])
     mean = jnp.asarray(pool.values)
-    nothing = {"objective": jnp.zeros(()), "code": jnp.zeros((), jnp.int32), "hyper": {}, "trace": {}}
+    nothing = {"criterion": jnp.zeros(()), "code": jnp.zeros((), jnp.int32), "state": NoState(), "trace": {}}
     source = Estimate(
         theta=jnp.array([A, B]), G=jnp.zeros((1, 1)), noise=jnp.zeros(1), mean=mean, std=jnp.zeros_like(mean), **nothing
     )

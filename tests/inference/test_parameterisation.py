@@ -74,7 +74,7 @@ def test_steps_are_limited_where_a_coordinate_is_a_logarithm():
 def test_what_an_ode_cannot_explain_begins_as_noise():
     where, _ = of("none", "each")
     diffusion, noise, first = jnp.array([0.3, 0.4]), jnp.array([0.1, 0.2]), jnp.array([[1.0, 2.0]])
-    u = where.begin(jnp.array([0.5, 0.6]), diffusion, noise, jnp.asarray(0.0), first)
+    u = where.begin(jnp.array([0.5, 0.6]), diffusion, noise, first)
     expected = [0.5, 0.6, *np.sqrt(np.array([0.1, 0.2]) ** 2 + np.array([0.3, 0.4]) ** 2 / 2), 1.0, 2.0]
     np.testing.assert_allclose(u, expected, rtol=1e-12)
 
