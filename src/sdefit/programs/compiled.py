@@ -239,4 +239,4 @@ def cores() -> int:
 def without_starts(model: SDE) -> SDE:
     """The model without the start values of its parameters, which no program depends on."""
     bare = {name: dataclasses.replace(parameter, start=None) for name, parameter in model.parameters}
-    return SDE(model.drift, model.states, bare, model.diffusion, model.name, model.inputs, model.hold)
+    return model.replace(params=bare)
