@@ -128,7 +128,7 @@ class SDE:
         """The model with other arguments: those of `SDE` by name."""
         hidden = [] if self.h_function else [one for one in self.states if one not in self.observations]
         initial = self.initial if isinstance(self.initial, str | None) else {k: (m, s) for k, m, s in self.initial}
-        own = {
+        own: dict[str, Any] = {
             "drift": self.drift, "states": self.states, "params": self.params,
             "diffusion": self.g_function or self.diffusion, "name": self.name, "inputs": self.inputs, "hold": self.hold,
             "observe": self.h_function, "observations": self.observations if self.h_function else (), "hidden": hidden,

@@ -11,6 +11,7 @@ from sdefit.errors import ModelError
 
 
 def check_function(word: str, given: Any) -> None:
+    """Refuses what cannot be called, or cannot be part of a value."""
     if not callable(given):
         raise ModelError(f"{word} must be a callable (t, x, p), not {type(given).__name__}")
     try:
@@ -22,6 +23,7 @@ def check_function(word: str, given: Any) -> None:
 
 
 def check_names(word: str, names: Sequence[str]) -> None:
+    """Refuses what is not a list of different names."""
     if isinstance(names, str):
         raise ModelError(f"{word} must be a list of names, not the string {names!r}; write [{names!r}]")
     if not isinstance(names, Sequence):
@@ -33,6 +35,7 @@ def check_names(word: str, names: Sequence[str]) -> None:
 
 
 def check_inputs(inputs: Sequence[str], hold: Hold, taken: Sequence[str]) -> None:
+    """Refuses inputs that have the name of something else, and an unknown hold."""
     if isinstance(inputs, str) or inputs:
         check_names("inputs", inputs)
     if shared := [one for one in inputs if one in taken]:
@@ -65,6 +68,7 @@ def observed_columns(
 
 
 def laws_of(observed: tuple[str, ...], noise: Mapping[str, Law | str] | None) -> tuple[Law, ...]:
+    """The law of each observed column: the given one, else normal with an estimated standard deviation."""
     given = {} if noise is None else noise
     if not isinstance(given, Mapping):
         raise ModelError(f"noise must map column names to laws such as sf.normal(sd=0.1), not {given!r}")
@@ -84,6 +88,7 @@ def laws_of(observed: tuple[str, ...], noise: Mapping[str, Law | str] | None) ->
 
 
 def initial_of(states: tuple[str, ...], given: Any) -> Any:
+    """What is known of where the states begin: a word, (name, mean, standard deviation) each, or None."""
     if given is None or given in ("rest", "stationary"):
         return given
     if not isinstance(given, Mapping):
