@@ -14,6 +14,7 @@ from sdefit.errors import ModelError
 from sdefit.inference.increments import filled
 from sdefit.inference.parameterisation import Parameterisation
 from sdefit.methods import execution
+from sdefit.methods.interface import NoState
 from sdefit.methods.vgpa import VGPA, _Bound
 from sdefit.result import Code, Estimate
 from sdefit.ssm.filter import given_first_row
@@ -284,7 +285,7 @@ def test_known_diffusion_stays_as_it_is_given():
     t, y = path_of(lambda x: 0.1 * x * (4 - x**2), seed=5, size=60)
     pool, method = pool_of(DW, (t, y)), VGPA(known_diffusion=[[0.5]], substeps=2)
     rough, zero = jnp.zeros((1, 60, 1)), jnp.zeros(())
-    near = Estimate(jnp.array([0.3, 2.0]), jnp.eye(1), jnp.ones(1), rough, rough, zero, jnp.array(0), {}, {})
+    near = Estimate(jnp.array([0.3, 2.0]), jnp.eye(1), jnp.ones(1), rough, rough, zero, jnp.array(0), NoState(), {})
 
     @jax.jit
     def both(pool):
