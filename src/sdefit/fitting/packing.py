@@ -44,6 +44,8 @@ def pack(
         "equations": str(model),
         "latex": model.latex(),
         "states": model.states,
+        "columns": model.observations,
+        "direct": model.direct,
         "params": list(fit.params),
         "parameters": {name: _parameter(p) for name, p in model.parameters},
         "diffusion": model.diffusion,
@@ -69,17 +71,20 @@ def pack(
     if profiles:
         facts["profiles"] = {one.name: dataclasses.asdict(one) for one in profiles}
     coordinates = {"series": names, "state": model.states, "state_2": model.states, "param": tuple(fit.params)}
+    if model.observations != model.states:
+        coordinates["column"] = model.observations
     arrays = _data_arrays(fit) | _estimate_arrays(fit)
     return Record(arrays, plain(facts), {name: labels for name, labels in coordinates.items() if labels})
 
 
 def _data_arrays(fit: Any) -> dict[str, Any]:
     series: tuple[Series, ...] = fit.series
+    measured = (*_ROWS[:2], _column_axis(fit.model))
     arrays = {
         "length": (("series",), np.array([len(one) for one in series])),
         "times": (("series", "time"), padded([one.times for one in series])),
-        "values": (_ROWS, padded([one.values for one in series])),
-        "observed": (_ROWS, padded([one.observed for one in series], fill=False)),
+        "values": (measured, padded([one.values for one in series])),
+        "observed": (measured, padded([one.observed for one in series], fill=False)),
         "mean": (_ROWS, padded(fit.mean)),
         "std": (_ROWS, padded(fit.std)),
     }
@@ -98,7 +103,7 @@ def _estimate_arrays(fit: Any) -> dict[str, Any]:
         "G": (square, fit.G),
         "GGt": (square, fit.GGt),
         "H": (square, fit.H),
-        "noise": (("state",), fit.noise),
+        "noise": ((_column_axis(fit.model),), fit.noise),
         fit.method.objective_name: ((), np.asarray(getattr(fit, fit.method.objective_name))),
         "key": axes("key", np.asarray(jax.random.key_data(fit.key))),
     }
@@ -109,20 +114,26 @@ def _estimate_arrays(fit: Any) -> dict[str, Any]:
     return arrays | {name: axes(name, np.asarray(array)) for name, array in own.items()}
 
 
+def _column_axis(model: SDE) -> str:
+    """The axis of what belongs to the observed columns: that of the states where those are what is observed."""
+    return "state" if model.observations == model.states else "column"
+
+
 def point_estimate(fit: Any) -> Named:
     """The estimates with the names of their axes, under names that ArviZ and NetCDF accept."""
     params = {name: np.asarray(value) for name, value in fit.params.items()}
-    return _named(params, fit.G, fit.noise)
+    return _named(params, fit.G, fit.noise, _column_axis(fit.model))
 
 
-def posterior_draws(params: Mapping[str, np.ndarray], G: np.ndarray, noise: np.ndarray) -> Named:
+def posterior_draws(model: SDE, params: Mapping[str, np.ndarray], G: np.ndarray, noise: np.ndarray) -> Named:
     """Draws (chains, draws, …) with the names of their axes, under names that ArviZ and NetCDF accept."""
-    return {name: ((*_DRAWS, *dims), array) for name, (dims, array) in _named(params, G, noise).items()}
+    named = _named(params, G, noise, _column_axis(model))
+    return {name: ((*_DRAWS, *dims), array) for name, (dims, array) in named.items()}
 
 
-def _named(params: Mapping[str, np.ndarray], G: np.ndarray, noise: np.ndarray) -> Named:
+def _named(params: Mapping[str, np.ndarray], G: np.ndarray, noise: np.ndarray, columns: str) -> Named:
     named: Named = {_arviz_name(name): ((), values) for name, values in params.items()}
-    return named | {"G": (("state", "state_2"), G), "noise": (("state",), noise)}
+    return named | {"G": (("state", "state_2"), G), "noise": ((columns,), noise)}
 
 
 def to_arviz(fit: Any, group: str, arrays: Named, diverging: np.ndarray | None = None) -> Any:
@@ -131,9 +142,11 @@ def to_arviz(fit: Any, group: str, arrays: Named, diverging: np.ndarray | None =
 
     sample_dims = list(_DRAWS) if group == "posterior" else []
     dims = {name: list(axes[len(sample_dims) :]) for name, (axes, _) in arrays.items()}
-    dims |= {"values": ["series", "time", "state"]}
+    dims |= {"values": ["series", "time", _column_axis(fit.model)]}
     observed = {"values": padded([one.values for one in fit.series])}
     coords = {"state": list(fit.model.states), "state_2": list(fit.model.states)}
+    if _column_axis(fit.model) == "column":
+        coords["column"] = list(fit.model.observations)
     groups = {group: {name: array for name, (_, array) in arrays.items()}, "observed_data": observed}
     if diverging is not None:
         groups["sample_stats"] = {"diverging": diverging}
@@ -141,7 +154,7 @@ def to_arviz(fit: Any, group: str, arrays: Named, diverging: np.ndarray | None =
 
 
 def _arviz_name(name: str) -> str:
-    taken = {"chain", "draw", "state", "state_2", "series", "param", "G", "noise"}
+    taken = {"chain", "draw", "state", "state_2", "column", "series", "param", "G", "noise"}
     name = name.replace("/", "_")
     return f"{name}_" if name in taken else name
 
@@ -151,8 +164,22 @@ def matrix_entries(model: SDE, G: np.ndarray) -> list[tuple[str, float]]:
     if model.diffusion == "scalar":
         return [("G", float(G[0, 0]))]
     lower = [(i, j) for i in range(len(G)) for j in range(i + 1)]
-    entries = {"full": lower, "diagonal": [(i, j) for i, j in lower if i == j], "none": []}[model.diffusion]
+    diagonal = [(i, j) for i, j in lower if i == j]
+    entries = {"full": lower, "diagonal": diagonal, "none": [], "given": []}[model.diffusion]
     return [(f"G[{model.states[i]},{model.states[j]}]", float(G[i, j])) for i, j in entries]
+
+
+def noise_rows(model: SDE, noise: np.ndarray) -> list[tuple[str, float, str]]:
+    """The standard deviation of each column's noise by name, and whether it was estimated or is fixed.
+
+    One that the model gives as a formula is no single number, and has no row.
+    """
+    rows = zip(model.observations, model.laws, noise, strict=True)
+    return [
+        (f"noise[{name}]", float(law.sd if isinstance(law.sd, float) else value), "noise" if law.estimated else "fixed")
+        for name, law, value in rows
+        if not callable(law.sd)
+    ]
 
 
 def unpack(path: str | os.PathLike[str], record: Record, model: SDE | None) -> dict[str, Any]:
@@ -168,10 +195,15 @@ def unpack(path: str | os.PathLike[str], record: Record, model: SDE | None) -> d
 
 def _check_model(model: SDE, facts: Mapping[str, Any]) -> None:
     """Raise `ValueError` unless the facts that say what the model is say what the model says."""
-    said = {"states": model.states, "params": list(model.params), "diffusion": model.diffusion}
+    said = {
+        "states": model.states,
+        "columns": model.observations,
+        "params": list(model.params),
+        "diffusion": model.diffusion,
+    }
     said |= {"parameters": {name: _parameter(p) for name, p in model.parameters}}
     for name, one in plain(said).items():
-        need(facts[name] == one, f"{name} must be those of the model")
+        need(facts.get(name, facts["states"]) == one, f"{name} must be those of the model")
     for one in facts["series"]:
         need(set(model.inputs) <= set(one["inputs"]), "series must have the inputs of the model")
 
@@ -244,7 +276,7 @@ def _series(record: Record, i: int) -> Series:
     return Series(
         record["times"][i, :n],
         record["values"][i, :n],
-        record.facts["states"],
+        record.facts.get("columns", record.facts["states"]),
         path=record["path"][i, :n] if facts["path"] else None,
         notes=facts["notes"],
         name=facts["name"],

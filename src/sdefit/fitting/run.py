@@ -11,9 +11,10 @@ import numpy as np
 
 from sdefit import methods, store
 from sdefit._types import Key
-from sdefit.data import Series, from_frame, stack, standardise
+from sdefit.data import Series, from_frame, stack
 from sdefit.data.pool import check_inputs
 from sdefit.dynamics.arguments import as_key
+from sdefit.dynamics.pooling import pool_of
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import DataError, FitError, ModelError
 from sdefit.fitting.outcome import Fit, provenance
@@ -62,7 +63,7 @@ def fit(
     several = _series(model, _from_frame(model, series, time, group, time_unit))
     method, key = _method(method), as_key(key)
     values = _starts(model, start)
-    pool = standardise(several, model.inputs)
+    pool = pool_of(model, several)
     method.check(model, pool)
     run = execution.estimate(model, method, pool, values, key)
     found = _reviewed(_package(model, several, method, key, run), run, values)
@@ -102,7 +103,7 @@ def fit_each(
     if not isinstance(batch, int) or batch < 1:
         raise ModelError(f"batch must be a whole number of at least 1, not {batch!r}")
     starts = np.stack([_starts(model, one) for one in _start_list(start, len(several))])
-    pools = [standardise([one], model.inputs) for one in several]
+    pools = [pool_of(model, [one]) for one in several]
     for pool in pools:
         method.check(model, pool)
     run = execution.estimate_each(model, method, stack(pools), starts, key, batch)
@@ -165,7 +166,7 @@ def _reviewed(one: Fit, run: Run, start: np.ndarray) -> Fit:
     residuals = standard[np.isfinite(standard)]
     said, instead = one.method.review(one.model, one.estimate, residuals, one.series[0].times, one.mean[0])
     if instead is not None:
-        run = execution.estimate(one.model, instead, standardise(one.series, one.model.inputs), start, one.key)
+        run = execution.estimate(one.model, instead, pool_of(one.model, one.series), start, one.key)
         other = _package(one.model, list(one.series), instead, one.key, run)
         if other.status.ok or not one.status.ok:
             seconds, compiling = one.seconds + other.seconds, one.compile_seconds + other.compile_seconds
@@ -196,7 +197,7 @@ def _series(model: Any, series: Any) -> list[Series]:
         if not isinstance(one, Series):
             raise DataError(f"series must be sf.Series, but number {i + 1} is {type(one).__name__}; use sf.Series(...)")
     check_inputs(several, model.inputs)
-    return [_ordered(one, model.states) for one in several]
+    return [_ordered(one, model) for one in several]
 
 
 def _from_frame(model: Any, given: Any, time: str | None, group: str | None, time_unit: str | None) -> Any:
@@ -207,23 +208,36 @@ def _from_frame(model: Any, given: Any, time: str | None, group: str | None, tim
             raise DataError(f"{named[0]} must go with a data frame, but series is {type(given).__name__}; leave it out")
         return given
     _check_model(model)
-    return from_frame(given, time=time, states=model.states, group=group, time_unit=time_unit, inputs=model.inputs)
+    return from_frame(
+        given, time=time, states=model.observations, group=group, time_unit=time_unit, inputs=model.inputs
+    )
 
 
-def _ordered(one: Series, states: tuple[str, ...]) -> Series:
-    if one.states == states:
+def _ordered(one: Series, model: SDE) -> Series:
+    """The series with the model's observed columns, in the model's order."""
+    columns = model.observations
+    if one.states == columns:
         return one
-    if set(one.states) != set(states):
-        raise DataError(
-            f"series must have the model's states {', '.join(states)}, but has {', '.join(one.states)};"
-            " name the columns with states=[...]"
-        )
-    order = [one.states.index(state) for state in states]
-    path = None if one.path is None else one.path[:, order]
+    lacking = [name for name in columns if name not in one.states]
+    if lacking or (not model.general and set(one.states) != set(columns)):
+        raise DataError(_other_columns(one, model, lacking))
+    order = [one.states.index(name) for name in columns]
+    path = None if one.path is None or len(columns) != len(one.states) else one.path[:, order]
     return Series(
-        one.times, one.values[:, order], states, path=path, notes=one.notes, name=one.name,
+        one.times, one.values[:, order], columns, path=path, notes=one.notes, name=one.name,
         time_unit=one.time_unit, origin=one.origin, inputs=one.inputs,
     )  # fmt: skip
+
+
+def _other_columns(one: Series, model: SDE, lacking: list[str]) -> str:
+    """What is said where a series has not the columns that a model observes."""
+    word = "states" if model.observations == model.states else "observed columns"
+    said = f"series must have the model's {word} {', '.join(model.observations)}, but has {', '.join(one.states)};"
+    hidden = [name for name in lacking if name in model.states]
+    remedy = " name the columns with states=[...]"
+    if hidden and len(hidden) < len(model.observations):
+        remedy += f", or say that a state is not observed with hidden={hidden!r}"
+    return said + remedy
 
 
 def _method(method: Any) -> Method:

@@ -9,13 +9,14 @@ import jax.numpy as jnp
 from sdefit._types import Array, Float, Int, Scalar, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
+from sdefit.inference.equation import Equation
 from sdefit.inference.parameterisation import Parameterisation, Point
 from sdefit.optimise import ValueGradHessian
 from sdefit.result import Estimate
 from sdefit.ssm.filter import FilterPass, given_first_row, predict, run_filter
 from sdefit.ssm.innovations import negative_log_likelihood
 from sdefit.ssm.kalman import Gaussian, Observations, log_likelihood
-from sdefit.ssm.moments import Rule, value_and_slope
+from sdefit.ssm.moments import Rule, fastest_rate, value_and_slope
 
 AGREE = 0.1  # log-likelihood within which two searches found the same
 _REACH = 0.5  # ‖∂f/∂x‖ times the length of one step, at most
@@ -36,7 +37,7 @@ class FilterState(eqx.Module):
     steps: Int[Array, "series times"]
     step_error: Scalar
     scales: Theta | None
-    first: Float[Array, "series state"]
+    first: Float[Array, "series beginnings"]
 
 
 def filter_state(estimate: Estimate) -> FilterState:
@@ -68,21 +69,21 @@ class Likelihood:
 
 def filter_pool(model: SDE, pool: Pool, point: Point, steps, rule: Rule) -> tuple[Scalar, FilterPass]:
     """The log-likelihood of all series, and each one's forward pass."""
-    drift = pool.drift(lambda t, x: model.f(t, x, point.theta))
+    equation = Equation(model, pool, point)
 
     def one(times, values, observed, origin, first, steps):
-        data = Observations(times, values, observed)
-
-        def own(t, x):
-            return drift(t, x, origin)
-
-        if model.diffusion == "none":
+        data, drift = Observations(times, values, observed), equation.drift(origin)
+        if model.general:
+            belief, left = equation.begin(data, origin, first)
+            Q, measured = equation.diffusivity(origin), equation.measurement(origin)
+            done = run_filter(drift, Q, measured, belief, left, steps, rule)
+        elif model.diffusion == "none":
             still = Gaussian(first, point.Q)
-            belief, _ = predict(own, "extended", point.Q, jnp.zeros_like(times[0]), times[0], 1, still)
-            done = run_filter(own, point.Q, point.variance, belief, data, steps, "extended")
+            belief, _ = predict(drift, "extended", point.Q, jnp.zeros_like(times[0]), times[0], 1, still)
+            done = run_filter(drift, point.Q, point.variance, belief, data, steps, "extended")
         else:
             belief, data = given_first_row(data, point.variance)
-            done = run_filter(own, point.Q, point.variance, belief, data, steps, rule)
+            done = run_filter(drift, point.Q, point.variance, belief, data, steps, rule)
         return log_likelihood(done.filtered), done
 
     total, done = over_series(one)(pool.times, pool.values, pool.observed, pool.origins, point.first, steps)
@@ -96,7 +97,8 @@ def step_counts(
 
     def size(theta, t, x, origin):
         drift = pool.drift(lambda t, x: model.f(t, x, theta))
-        return jnp.linalg.norm(value_and_slope(lambda t, x: drift(t, x, origin), t, x)[1])
+        slope = value_and_slope(lambda t, x: drift(t, x, origin), t, x)[1]
+        return fastest_rate(slope) if model.general else jnp.linalg.norm(slope)
 
     every = over_series(jax.vmap(size, (None, 0, 0, None)), (None, 0, 0, 0))
     sizes = jax.vmap(every, (0, None, None, None))(thetas, pool.times, path, pool.origins)

@@ -12,13 +12,15 @@ from sdefit._types import Array, Bool, Float, Int, Key, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
-from sdefit.inference.increments import Increments, interpolated
+from sdefit.inference.candidates import guess_by_candidates, state_path
+from sdefit.inference.equation import Equation
+from sdefit.inference.increments import Increments
 from sdefit.inference.initial_guess import guess_by_increments
 from sdefit.inference.likelihood import FilterState, Likelihood, filter_pool, filter_state, step_counts
 from sdefit.inference.likelihood_search import LikelihoodSearch
 from sdefit.inference.observed_information import inverse_information
-from sdefit.inference.parameterisation import Parameterisation, Point, cholesky_psd
-from sdefit.inference.prior import BoundaryPrior, Prior, WeakPrior
+from sdefit.inference.parameterisation import Parameterisation, cholesky_psd, point_of
+from sdefit.inference.prior import BoundaryPrior, Prior, UnitPrior, WeakPrior
 from sdefit.methods._settings import check_choice, check_flag, check_not_negative, check_whole
 from sdefit.methods.interface import LikelihoodMethod, ParameterCovariance, Stage
 from sdefit.optimise import SearchResult
@@ -94,7 +96,12 @@ class ESGF(LikelihoodMethod):
         check_flag(self, "weak")
 
     def check(self, model: SDE, pool: Pool) -> None:
-        """Refuse a model that leaves nothing random."""
+        """Refuse a model that leaves nothing random, and one that gives its noises beside a structure of them."""
+        if model.general and self.noise != "each":
+            raise ModelError(
+                f"noise must be 'each' for a model that says what is observed, not {self.noise!r};"
+                " give the model's own noise={column: sf.normal(sd=...)}"
+            )
         if model.diffusion == "none" and self.noise == "none":
             raise ModelError("ESGF(noise='none') needs a model with diffusion: an ODE without noise explains no data")
 
@@ -103,8 +110,11 @@ class ESGF(LikelihoodMethod):
 
     def guess(self, model: SDE, pool: Pool, start: Theta, key: Key, found: None) -> _Guesses:
         """Where the searches begin, and the steps of the filter there."""
-        increments = Increments.of(model, pool)
-        starts = guess_by_increments(Parameterisation(model, pool, self.noise), increments, start, self.starts, key)
+        parameterisation = Parameterisation(model, pool, self.noise)
+        if model.general:
+            starts = guess_by_candidates(parameterisation, start, self.starts, key, self.rule)
+            return _Guesses(starts.begin, starts.more, starts.steps, None)
+        starts = guess_by_increments(parameterisation, Increments.of(model, pool), start, self.starts, key)
         return _Guesses(starts.begin, starts.more, starts.steps, starts.scales if self.weak else None)
 
     def search(self, model: SDE, pool: Pool, start: Theta, key: Key, found: _Guesses) -> _Found:
@@ -124,7 +134,7 @@ class ESGF(LikelihoodMethod):
         smooth = over_series(run_smoother)(done)
         return Estimate(
             theta=point.theta,
-            G=cholesky_psd(point.Q),
+            G=Equation(model, pool, point).typical_diffusion(smooth.mean),
             noise=jnp.sqrt(point.variance),
             mean=smooth.mean,
             std=_std(smooth),
@@ -135,8 +145,8 @@ class ESGF(LikelihoodMethod):
         )
 
     def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
-        point = Point(estimate.theta, estimate.G @ estimate.G.T, estimate.noise**2, filter_state(estimate).first)
-        steps = step_counts(model, pool, interpolated(pool), estimate.theta[None])
+        point = point_of(model, estimate, filter_state(estimate).first)
+        steps = step_counts(model, pool, state_path(model, pool), estimate.theta[None])
         _, done = filter_pool(model, pool, point, steps, self.rule)
         smooth = over_series(run_smoother)(done)
         return smooth.mean, _std(smooth)
@@ -144,8 +154,9 @@ class ESGF(LikelihoodMethod):
     def refit(self, model: SDE, pool: Pool, init: Estimate, key: Key) -> Estimate:
         """One search from `init`, with the steps between rows that were enough there."""
         parameterisation, scales = Parameterisation(model, pool, self.noise), None
-        begin = parameterisation.at(init.theta, init.G, init.noise, init.mean[:, 0])
-        if self.weak:  # scales are of these data: that they vary is part of how the estimate does
+        first = filter_state(init).first if model.general else init.mean[:, 0]
+        begin = parameterisation.at(init.theta, init.G, init.noise, first)
+        if self.weak and not model.general:  # scales are of these data: that they vary is part of how the estimate does
             P = init.theta.size
             scales = Increments.of(model, pool).scales_near(begin[:P], parameterisation.max_step[:P])
         steps, none = filter_state(init).steps, jnp.zeros(())
@@ -181,6 +192,8 @@ class ESGF(LikelihoodMethod):
         return LikelihoodSearch(parameterisation, self.rule, prior, self.iterations)
 
     def prior(self, parameterisation: Parameterisation, scales: Theta | None) -> Prior:
+        if self.weak and parameterisation.model.general:
+            return UnitPrior.of(parameterisation)
         return WeakPrior.of(parameterisation, scales) if self.weak else BoundaryPrior(parameterisation, self.boundary)
 
 

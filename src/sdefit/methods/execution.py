@@ -29,7 +29,7 @@ class Answer(eqx.Module):
 
     estimate: Estimate
     G: Float[Array, "state state"]
-    noise: Float[Array, "state"]
+    noise: Float[Array, "columns"]
     mean: Float[Array, "series times state"]
     std: Float[Array, "series times state"]
     at_bound: Bool[Array, "params"]
@@ -119,7 +119,7 @@ def _judged(model: SDE, pool: Pool, found: Estimate) -> Answer:
     return Answer(
         found,
         pool.unstandardise_diffusion(found.G),
-        pool.unstandardise_std(found.noise),
+        pool.unstandardise_noise(found.noise),
         pool.unstandardise_path(found.mean),
         pool.unstandardise_std(found.std),
         along.at_bound,

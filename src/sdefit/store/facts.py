@@ -155,7 +155,9 @@ class FitFacts(TypedDict):
     states: list[str]
     params: list[str]
     parameters: dict[str, Range]
-    diffusion: Literal["full", "diagonal", "scalar", "none"]
+    diffusion: Literal["full", "diagonal", "scalar", "none", "given"]
+    columns: NotRequired[list[str]]  # what is observed, where that is not all of the states
+    direct: NotRequired[list[int | None]]  # the state that each column measures as it is
     time_unit: str | None
     series: list[SeriesFacts]
     method: MethodFacts

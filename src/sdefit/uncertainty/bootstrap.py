@@ -12,8 +12,10 @@ from sdefit._types import Array, Float, Int, Key
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.schemes import SCHEMES, draws, march
 from sdefit.dynamics.sde import SDE
+from sdefit.inference.equation import Equation
 from sdefit.inference.increments import interpolated
-from sdefit.inference.likelihood import step_counts
+from sdefit.inference.likelihood import filter_state, step_counts
+from sdefit.inference.parameterisation import point_of
 from sdefit.methods import execution
 from sdefit.methods.interface import LikelihoodMethod, Method
 from sdefit.programs import PROGRAMS, Run
@@ -117,7 +119,7 @@ class _Possible:
     def __call__(self, model: SDE, method: Method, pools: Pool, estimates: Estimate, index: Array, key: Key):
         def one(pool, estimate, i):
             theta, G, noise = sample_posterior(model, method, pool, estimate, self.draws, jax.random.fold_in(key, i))
-            return theta, jax.vmap(pool.unstandardise_diffusion)(G), pool.unstandardise_std(noise)
+            return theta, jax.vmap(pool.unstandardise_diffusion)(G), pool.unstandardise_noise(noise)
 
         return execution.vmap_series(one, pools, estimates, index)
 
@@ -158,13 +160,13 @@ def _refits(
     def one(row, source: Values, i):
         pool, init = jax.tree.map(lambda a: a[row], (pools, estimates))
         G = source.G * jnp.sqrt(pool.time_scale) / pool.scale[:, None]
-        init = eqx.tree_at(lambda e: (e.theta, e.G, e.noise), init, (source.theta, G, source.noise / pool.scale))
+        init = eqx.tree_at(lambda e: (e.theta, e.G, e.noise), init, (source.theta, G, source.noise / pool.column_scale))
         data_key, fit_key = jax.random.split(jax.random.fold_in(key, i))
         again = replica(model, pool, init, data_key)
         found = method.refit(model, again, in_units_of(again, pool, init), fit_key)
         # What is not asked for (paths, traces) is not computed either.
         return Values(
-            found.theta, again.unstandardise_diffusion(found.G), again.unstandardise_std(found.noise)
+            found.theta, again.unstandardise_diffusion(found.G), again.unstandardise_noise(found.noise)
         ), found.code
 
     return execution.vmap_series(one, which, generating_params, index)
@@ -174,7 +176,7 @@ def generating_of(pools: Pool, estimates: Estimate) -> Values:
     """What was estimated, in the user's units; pools and estimates have a leading axis of fits."""
     scale, time_scale = np.asarray(pools.scale), np.asarray(pools.time_scale)
     G = scale[:, :, None] * np.asarray(estimates.G) / np.sqrt(time_scale)[:, None, None]
-    return values_of(estimates.theta, G, scale * np.asarray(estimates.noise))
+    return values_of(estimates.theta, G, np.asarray(pools.column_scale) * np.asarray(estimates.noise))
 
 
 def reflect(here: Values, found: Values) -> Values:
@@ -219,13 +221,15 @@ def in_units_of(pool: Pool, own: Pool, estimate: Estimate) -> Estimate:
     """An estimate from the pool `own` in the standardised units of another pool with the same clock."""
     ratio = own.scale / pool.scale
     mean = (own.unstandardise_path(estimate.mean) - pool.center[None, None, :]) / pool.scale[None, None, :]
-    parts = (ratio[:, None] * estimate.G, ratio * estimate.noise, mean)
+    parts = (ratio[:, None] * estimate.G, own.column_scale / pool.column_scale * estimate.noise, mean)
     return eqx.tree_at(lambda e: (e.G, e.noise, e.mean), estimate, parts)
 
 
 def replica(model: SDE, pool: Pool, source: Estimate, key: Key) -> Pool:
     """A pool like the given one, with values simulated from `source` at the same times and gaps, standardised anew."""
     path_key, noise_key = jax.random.split(key)
+    if model.general:
+        return _replica_of_columns(model, pool, source, path_key, noise_key)
     noise = source.noise[None, None, :] * jax.random.normal(noise_key, pool.values.shape)
     counts = _FINE * jnp.maximum(step_counts(model, pool, interpolated(pool), source.theta[None]), 1)
     values = paths(model, pool, source, counts, path_key) + noise
@@ -235,6 +239,29 @@ def replica(model: SDE, pool: Pool, source: Estimate, key: Key) -> Pool:
     scale = jnp.sqrt(jnp.sum(away**2, axis=(0, 1)) / count)
     parts = (away / scale[None, None, :], pool.center + pool.scale * center, pool.scale * scale)
     return eqx.tree_at(lambda p: (p.values, p.center, p.scale), pool, parts)
+
+
+def _replica_of_columns(model: SDE, pool: Pool, source: Estimate, path_key: Key, noise_key: Key) -> Pool:
+    """The same for a model that says what its columns measure, in the units that the pool has."""
+    counts = _FINE * jnp.maximum(step_counts(model, pool, source.mean, source.theta[None]), 1)
+    values = measured(model, pool, source, paths(model, pool, source, counts, path_key), noise_key)
+    return eqx.tree_at(lambda p: p.values, pool, jnp.where(pool.observed, values, 0.0))
+
+
+def measured(
+    model: SDE, pool: Pool, source: Estimate, path: Float[Array, "series times state"], key: Key
+) -> Float[Array, "series times columns"]:
+    """What columns measure along a path, with noise; standardised, on the scale where the noise is Gaussian."""
+    normal = jax.random.normal(key, (*path.shape[:2], len(model.observations)))
+    if not model.general:
+        return path + source.noise[None, None, :] * normal
+    equation = Equation(model, pool, point_of(model, source, filter_state(source).first))
+
+    def one(times, x, normal, origin):
+        values, variances = jax.vmap(equation.measurement(origin))(times, x)
+        return values + jnp.sqrt(variances) * normal
+
+    return over_series(one)(pool.times, path, normal, pool.origins)
 
 
 def paths(

@@ -74,6 +74,8 @@ class PosteriorDensity:
         state, p = filter_state(estimate), self.likelihood.parameterisation
         theta, scales, below, sigma, first = p.split(state.coordinates)
         log_G, log_noise = noise_levels(observations(p.pool))
+        if p.noise == "each":
+            log_noise = log_noise[np.flatnonzero(p.estimated_noise)]
         usual = [jnp.resize(level, part.shape) for level, part in ((log_G, scales), (log_noise, sigma))]
         size, sigma = (
             jnp.maximum(jnp.abs(part), _LEAST * jnp.exp(level))

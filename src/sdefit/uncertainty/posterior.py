@@ -89,7 +89,7 @@ class _NUTS:
         sampler.run(key, init_params=begin, extra_fields=("diverging",))
         v = center[None, None, :] + sampler.get_samples(group_by_chain=True) @ half.T
         theta, G, noise = jax.vmap(jax.vmap(posterior.parts))(v)
-        G, noise = jax.vmap(jax.vmap(pool.unstandardise_diffusion))(G), pool.unstandardise_std(noise)
+        G, noise = jax.vmap(jax.vmap(pool.unstandardise_diffusion))(G), pool.unstandardise_noise(noise)
         return theta, G, noise, sampler.get_extra_fields(group_by_chain=True)["diverging"]
 
 
