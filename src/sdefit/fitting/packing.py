@@ -83,9 +83,10 @@ def _data_arrays(fit: Any) -> dict[str, Any]:
         "mean": (_ROWS, padded(fit.mean)),
         "std": (_ROWS, padded(fit.std)),
     }
-    if any(one.path is not None for one in series):
-        paths = [np.full_like(one.values, np.nan) if one.path is None else one.path for one in series]
-        arrays["path"] = (_ROWS, padded(paths))
+    true_paths = [_path(one) for one in series]
+    if any(path is not None for path in true_paths):
+        rows = zip(true_paths, series, strict=True)
+        arrays["path"] = (_ROWS, padded([np.full_like(one.values, np.nan) if p is None else p for p, one in rows]))
     for i, one in enumerate(series):
         arrays |= {f"input_{i}_{j}": axes(f"input_{i}_{j}", u) for j, u in enumerate(one.inputs.values())}
     return arrays
@@ -236,7 +237,12 @@ def _parameter(p: Any) -> dict[str, Any]:
 
 def _series_facts(one: Series) -> dict[str, Any]:
     facts = {"name": one.name, "time_unit": one.time_unit, "origin": one.origin, "notes": one.notes}
-    return facts | {"path": one.path is not None, "inputs": list(one.inputs)}
+    return facts | {"path": _path(one) is not None, "inputs": list(one.inputs)}
+
+
+def _path(one: Series) -> np.ndarray | None:
+    """The true path, if it has the columns of the values: a record has room for no others."""
+    return one.path if one.path_states == one.states else None
 
 
 def _series(record: Record, i: int) -> Series:

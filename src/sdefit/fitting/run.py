@@ -219,9 +219,11 @@ def _ordered(one: Series, states: tuple[str, ...]) -> Series:
             " name the columns with states=[...]"
         )
     order = [one.states.index(state) for state in states]
-    path = None if one.path is None else one.path[:, order]
+    path, path_states = one.path, one.path_states
+    if path is not None and path_states == one.states:
+        path, path_states = path[:, order], states
     return Series(
-        one.times, one.values[:, order], states, path=path, notes=one.notes, name=one.name,
+        one.times, one.values[:, order], states, path=path, path_states=path_states, notes=one.notes, name=one.name,
         time_unit=one.time_unit, origin=one.origin, inputs=one.inputs,
     )  # fmt: skip
 
