@@ -105,8 +105,8 @@ def read_noise(model: SDE, noise: Any) -> np.ndarray:
     free = tuple(name for name, law in zip(model.observations, model.laws, strict=True) if law.estimated)
     if isinstance(noise, Mapping):
         noise = _by_column(model, noise, free)
-    elif not free and np.ndim(noise) == 0:
-        if noise != 0:
+    elif not free:
+        if np.any(_numbers("noise", noise) != 0):
             raise ModelError(f"noise must be left out, as the model gives that of {', '.join(model.observations)}")
         noise = ()
     std = per_name("noise", free, noise, single=True)

@@ -14,7 +14,7 @@ from sdefit.dynamics.arguments import per_name
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import InputError
 
-_STARTS = 40  # of the search for states at which the drift is zero
+_STARTS = 60  # of the search for states at which the drift is zero
 _OWN_DRAW = 2**32 - 1  # the number of a random draw that no step of a path has
 
 
@@ -62,7 +62,7 @@ def _rest(model: SDE, theta: np.ndarray, time: float, table: Table | None) -> np
     if len(several) == 1:
         return several[0]
     if not several:
-        raise InputError("x0 must be given, as no state was found at which the drift is zero")
+        raise InputError("x0 must be given, as no isolated state was found at which the drift is zero")
     text = ", ".join(str(one.round(4).tolist()) for one in several[:3])
     raise InputError(f"x0 must be given, as the drift is zero at several states: {text}")
 
@@ -72,18 +72,19 @@ def _zeros(model: SDE, theta: np.ndarray, time: float, table: Table | None) -> l
     from scipy.optimize import fsolve  # here, not above: most simulations do without it
 
     rng, K = np.random.default_rng(0), len(model.states)
-    starts = np.exp(rng.normal(scale=1.5, size=(_STARTS, K)))
+    starts = 10.0 ** (rng.uniform(-2, 6, size=(_STARTS, 1)) + rng.normal(scale=0.5, size=(_STARTS, K)))
     starts[1::2] *= rng.choice([-1.0, 1.0], starts[1::2].shape)
     found: list[np.ndarray] = []
     for start in [np.zeros(K), np.ones(K), *starts]:
         with np.errstate(all="ignore"):
             x = fsolve(lambda x: np.asarray(_drift(model, theta, x, time, table)[0]), start, full_output=True)[0]
         f, slope = (np.asarray(one) for one in _drift(model, theta, x, time, table))
-        if not (np.isfinite(f).all() and np.isfinite(slope).all()):
+        finite = np.isfinite(f).all() and np.isfinite(slope).all()
+        if not finite or np.linalg.matrix_rank(slope) < K:
             continue
-        # What is left of a Newton step is large where the drift only fades away, as far out.
-        step = np.linalg.lstsq(slope, f)[0]
-        settled = np.all(np.abs(step) <= 1e-6 * (1 + np.abs(x))) and np.allclose(slope @ step, f, atol=1e-9)
+        # A Newton step that is still long belongs to a drift that only fades away.
+        step = np.linalg.solve(slope, f)
+        settled = np.all(np.abs(step) <= 1e-6 * (1 + np.abs(x)))
         if settled and not any(np.allclose(x, one, rtol=1e-5, atol=1e-5) for one in found):
             found.append(x - step)
     return found
