@@ -22,6 +22,8 @@ from sdefit.cli.app import run
 from sdefit.cli.cite import ENTRIES
 from sdefit.data import read_csv, write_csv
 from sdefit.dynamics.model_file import read_model
+from sdefit.dynamics.parameters import positive
+from sdefit.dynamics.sde import SDE
 from sdefit.dynamics.simulate import simulate
 from sdefit.fitting import load
 from sdefit.uncertainty import Intervals
@@ -529,6 +531,23 @@ def test_simulate_a_model_of_ones_own(capsys):
     assert run([*command, "--times", "0,0.5,3", "--out", "other.csv"]) == 0
     assert read_csv("other.csv").times.tolist() == [0.0, 0.5, 3.0]
     assert "other.csv: mine, 3 times" in capsys.readouterr().out
+
+
+def test_simulate_a_model_that_gives_its_diffusion(capsys, monkeypatch):
+    """Its columns are written, not its hidden states; it takes no G, and no x0 where it gives its start."""
+    shaken = SDE(
+        lambda t, x, p: [x[1], -p["k"] * x[0]], ["x", "v"], {"k": positive()}, lambda t, x, p: [[0.0], [0.3]],
+        observe=lambda t, x, p: [10 * x[0]], observations=["y"], initial={"x": 1.0, "v": 0.0},
+    )  # fmt: skip
+    monkeypatch.setattr("sdefit.cli._shared.read_model", lambda path: shaken)
+    command = ["simulate", *OWN, "-p", "k=2", "--until", "2", "--points", "8", "--noise", "0.1"]
+    assert run([*command, "--out", "mine.csv"]) == 0
+    assert Path("mine.csv").read_text().splitlines()[0] == "t,y"
+    same = simulate(shaken, {"k": 2.0}, times=np.linspace(0, 2, 9), noise=0.1)
+    np.testing.assert_array_equal(read_csv("mine.csv").values, same.values)
+    assert run([*command, "--x0", "2,1", "--out", "other.csv", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["truth"]["x0"] == [2.0, 1.0]
+    assert "G must be left out" in refusal(capsys, *command, "--G", "0.3")
 
 
 def test_compare_for_machines(observed, capsys):

@@ -50,7 +50,7 @@ def pack(
         "parameters": {name: _parameter(p) for name, p in model.parameters},
         "diffusion": model.diffusion,
         "time_unit": fit.series[0].time_unit,
-        "series": [_series_facts(one) for one in fit.series],
+        "series": [_series_facts(model, one) for one in fit.series],
         "method": {"name": fit.method.name, "title": fit.method.title, "settings": _settings(fit.method)},
         "objective": fit.method.objective_name,
         "key_kind": str(jax.random.key_impl(fit.key)),
@@ -88,9 +88,13 @@ def _data_arrays(fit: Any) -> dict[str, Any]:
         "mean": (_ROWS, padded(fit.mean)),
         "std": (_ROWS, padded(fit.std)),
     }
-    if any(one.path is not None for one in series):
-        paths = [np.full_like(one.values, np.nan) if one.path is None else one.path for one in series]
-        arrays["path"] = (_ROWS, padded(paths))
+    true_paths = [_path(fit.model, one) for one in series]
+    if any(path is not None for path in true_paths):
+        rows = zip(true_paths, series, strict=True)
+        arrays["path"] = (
+            _ROWS,
+            padded([np.full((len(one), len(fit.model.states)), np.nan) if p is None else p for p, one in rows]),
+        )
     for i, one in enumerate(series):
         arrays |= {f"input_{i}_{j}": axes(f"input_{i}_{j}", u) for j, u in enumerate(one.inputs.values())}
     return arrays
@@ -266,9 +270,16 @@ def _parameter(p: Any) -> dict[str, Any]:
     return {"lower": p.lower, "upper": p.upper, "start": p.start, "value": p.value}
 
 
-def _series_facts(one: Series) -> dict[str, Any]:
+def _series_facts(model: SDE, one: Series) -> dict[str, Any]:
     facts = {"name": one.name, "time_unit": one.time_unit, "origin": one.origin, "notes": one.notes}
-    return facts | {"path": one.path is not None, "inputs": list(one.inputs)}
+    return facts | {"path": _path(model, one) is not None, "inputs": list(one.inputs)}
+
+
+def _path(model: SDE, one: Series) -> np.ndarray | None:
+    """The true path in the model's states, where all of them are known."""
+    if one.path is None or not set(model.states) <= set(one.path_states):
+        return None
+    return one.path[:, [one.path_states.index(state) for state in model.states]]
 
 
 def _series(record: Record, i: int) -> Series:
@@ -278,6 +289,7 @@ def _series(record: Record, i: int) -> Series:
         record["values"][i, :n],
         record.facts.get("columns", record.facts["states"]),
         path=record["path"][i, :n] if facts["path"] else None,
+        path_states=record.facts["states"] if facts["path"] else None,
         notes=facts["notes"],
         name=facts["name"],
         time_unit=facts["time_unit"],

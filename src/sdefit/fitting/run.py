@@ -222,9 +222,11 @@ def _ordered(one: Series, model: SDE) -> Series:
     if lacking or (not model.general and set(one.states) != set(columns)):
         raise DataError(_other_columns(one, model, lacking))
     order = [one.states.index(name) for name in columns]
-    path = None if one.path is None or len(columns) != len(one.states) else one.path[:, order]
+    path, path_states = one.path, one.path_states
+    if path is not None and path_states == one.states:
+        path, path_states = path[:, order], columns
     return Series(
-        one.times, one.values[:, order], columns, path=path, notes=one.notes, name=one.name,
+        one.times, one.values[:, order], columns, path=path, path_states=path_states, notes=one.notes, name=one.name,
         time_unit=one.time_unit, origin=one.origin, inputs=one.inputs,
     )  # fmt: skip
 

@@ -4,13 +4,14 @@ dx = f(t, x) dt + g(t, x) dw,    y = h(t, x) + e
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sdefit._types import Array, Float, Scalar
+from sdefit._types import Array, Float, Scalar, Theta
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
 from sdefit.inference.parameterisation import Point, cholesky_psd, estimated_first
@@ -38,11 +39,10 @@ class Equation:
         """g gᵀ: a matrix where it is estimated as one, a function where the model gives g."""
         if self.model.diffusion != "given":
             return self.point.Q
-        g = self.pool.along(lambda t, x: self.model.g(t, x, self.point.theta))
-        unit = jnp.sqrt(self.pool.time_scale) / self.pool.scale[:, None]
+        g = standardised_g(self.model, self.pool, self.point.theta, origin)
 
         def of(t, x):
-            scaled = unit * g(t, x, origin)
+            scaled = g(t, x)
             return dot(scaled, scaled.T) + self.point.Q
 
         return of
@@ -120,6 +120,15 @@ class Equation:
         eye = jnp.eye(K)
         P = jnp.linalg.solve(jnp.kron(slope, eye) + jnp.kron(eye, slope), -rate.reshape(-1, 1)).reshape(K, K)
         return Gaussian(x, 0.5 * (P + P.T))
+
+
+def standardised_g(
+    model: SDE, pool: Pool, theta: Theta, origin: Any
+) -> Callable[[Scalar, Float[Array, "state"]], Float[Array, "state noises"]]:
+    """The diffusion that a model gives, as a function of standardised time and state."""
+    g = pool.along(lambda t, x: model.g(t, x, theta))
+    unit = jnp.sqrt(pool.time_scale) / pool.scale[:, None]
+    return lambda t, x: unit * g(t, x, origin)
 
 
 def begins_path(model: SDE) -> tuple[bool, ...]:

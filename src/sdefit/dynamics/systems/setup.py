@@ -36,16 +36,21 @@ class SetUp:
 
     @overload
     def simulate(
-        self, *, key: int | jax.Array = ..., paths: None = ..., step: float | None = ..., scheme: str = ...
+        self, *, key: int | jax.Array = ..., paths: None = ..., step: float | None = ..., scheme: str | None = ...
     ) -> Series: ...
 
     @overload
     def simulate(
-        self, *, key: int | jax.Array = ..., paths: int, step: float | None = ..., scheme: str = ...
+        self, *, key: int | jax.Array = ..., paths: int, step: float | None = ..., scheme: str | None = ...
     ) -> list[Series]: ...
 
     def simulate(
-        self, *, key: int | jax.Array = 0, paths: int | None = None, step: float | None = None, scheme: str = "euler"
+        self,
+        *,
+        key: int | jax.Array = 0,
+        paths: int | None = None,
+        step: float | None = None,
+        scheme: str | None = None,
     ) -> Series | list[Series]:
         """Observations of one path, or of `paths` independent ones, as `sdefit.dynamics.simulate` gives them."""
         return simulate(
