@@ -424,7 +424,7 @@ def test_equations_and_settings_on_the_command_line(observed, capsys):
     ("method", "options", "settings"),
     [
         ("npsde", ["lengths=4,2.5"], {"lengths": (4.0, 2.5)}),
-        ("ares", ["fresh=true", "clip=0.01", "rate=none"], {"fresh": True, "clip": 0.01, "rate": None}),
+        ("ares", ["resample=true", "clip=0.01", "ou_rate=none"], {"resample": True, "clip": 0.01, "ou_rate": None}),
         ("esgf", ["rule=extended", "boundary=0"], {"rule": "extended", "boundary": 0.0}),
     ],
 )
