@@ -359,7 +359,7 @@ def test_a_path_that_leaves_the_domain_of_its_noise_is_reported():
 
 # --- the plain class, as it was --------------------------------------------------------------------------------
 
-# Ends of two paths each at t = 1, recorded from the code before models could give their diffusion (39dc752~).
+# Ends of two paths each at t = 1, recorded from the simulation of commit 39dc752, which knew the plain class alone.
 RECORDED = {
     "ou": [[6.884899019001761], [6.469976683913957]],
     "lv": [[2.7642796688122466, 1.3108702776337098], [2.4097815227402575, 1.270215579634373]],
