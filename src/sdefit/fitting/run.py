@@ -21,6 +21,7 @@ from sdefit.fitting.outcome import Fit, provenance
 from sdefit.fitting.packing import unpack
 from sdefit.fitting.status import status_checks
 from sdefit.methods import execution
+from sdefit.methods.abilities import check_abilities
 from sdefit.methods.interface import Method
 from sdefit.programs import Run
 from sdefit.result import STATUS, Code
@@ -63,6 +64,7 @@ def fit(
     several = _series(model, _from_frame(model, series, time, group, time_unit))
     method, key = _method(method), as_key(key)
     values = _starts(model, start)
+    check_abilities(method, model)
     pool = pool_of(model, several)
     method.check(model, pool)
     run = execution.estimate(model, method, pool, values, key)
@@ -103,6 +105,7 @@ def fit_each(
     if not isinstance(batch, int) or batch < 1:
         raise ModelError(f"batch must be a whole number of at least 1, not {batch!r}")
     starts = np.stack([_starts(model, one) for one in _start_list(start, len(several))])
+    check_abilities(method, model)
     pools = [pool_of(model, [one]) for one in several]
     for pool in pools:
         method.check(model, pool)

@@ -17,6 +17,7 @@ from sdefit.inference.parameterisation import Parameterisation
 from sdefit.inference.prior import Prior
 from sdefit.inference.residuals import excess_kurtosis
 from sdefit.methods._settings import check_choice, check_whole
+from sdefit.methods.abilities import ABILITIES
 from sdefit.methods.esgf import ESGF, NOISE
 from sdefit.methods.interface import LikelihoodMethod, ParameterCovariance, Review, Stage
 from sdefit.methods.mars import MaRS
@@ -56,6 +57,7 @@ class Auto(LikelihoodMethod):
     objective_name: ClassVar[str] = "log_likelihood"
     State: ClassVar = FilterState
     knows_covariance: ClassVar[bool] = True
+    takes: ClassVar[frozenset[str]] = frozenset(ABILITIES)
     reference: ClassVar[str] = f"Likelihood: {ESGF.reference} Gradient matching: {MaRS.reference}"
 
     def __post_init__(self) -> None:
@@ -97,7 +99,7 @@ class Auto(LikelihoodMethod):
         doubt = doubt or tails
         if not doubt:
             return Review(f"Penalised maximum likelihood: {_agreement(estimate)}.")
-        if not model.free:
+        if not model.free or any(ABILITIES[name].asked_by(model) for name in ABILITIES.keys() - MaRS.takes):
             return Review(f"Penalised maximum likelihood, which is not reliable here: {doubt}.")
         return Review(
             f"Gradient matching (MaRS), since penalised maximum likelihood is not reliable here: {doubt}.", MaRS()

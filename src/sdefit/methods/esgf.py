@@ -22,6 +22,7 @@ from sdefit.inference.observed_information import inverse_information
 from sdefit.inference.parameterisation import Parameterisation, cholesky_psd, point_of
 from sdefit.inference.prior import BoundaryPrior, Prior, UnitPrior, WeakPrior
 from sdefit.methods._settings import check_choice, check_flag, check_not_negative, check_whole
+from sdefit.methods.abilities import ABILITIES
 from sdefit.methods.interface import LikelihoodMethod, ParameterCovariance, Stage
 from sdefit.optimise import SearchResult
 from sdefit.result import Code, Estimate
@@ -87,6 +88,7 @@ class ESGF(LikelihoodMethod):
     objective_name: ClassVar[str] = "log_likelihood"
     State: ClassVar = FilterState
     knows_covariance: ClassVar[bool] = True
+    takes: ClassVar[frozenset[str]] = frozenset(ABILITIES)
     reference: ClassVar[str] = "S. Särkkä and A. Solin (2019), Applied Stochastic Differential Equations, Cambridge."
 
     def __post_init__(self) -> None:
