@@ -365,6 +365,7 @@ REFUSED = [
     ("dv = -w*dt + dw\ndw = v*dt", "cannot stand on the right side; number the noise, as in dw_1", "dw"),
     ("y = 2*k", "an equation must begin with d and the name of a state, as in dprey = ...", "y"),
     ("a1 := " + "x+" * 500 + "x\na2 := " + "a1+" * 3 + "a1\ndx = a2", "with its abbreviations filled in", "a1"),
+    ("f := " + "x+" * 900 + "x\ndx = f\n" + "".join(f"c{i} = f\n" for i in range(15)), "with abbreviations filled in, a model must have at most", "c"),
     ("dx = (" + "x+" * 900 + "x)*(dt+dw1+dw2)", "multiplied out, an equation must have at most", "*(dt"),
 ]  # fmt: skip
 

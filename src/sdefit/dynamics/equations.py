@@ -99,7 +99,7 @@ def observation_of(found: Grammar) -> ObservationEquations | None:
 
 def _observed(found: Grammar, rest: dict[str, Any]) -> dict[str, Any]:
     """The arguments with what `SDE` takes to say what is observed."""
-    hidden = rest["hidden"]
+    hidden = rest["hidden"] or ()
     if not found.columns:
         if isinstance(hidden, str) or "observe" in rest:
             return rest

@@ -56,7 +56,7 @@ def to_dict(model: SDE) -> dict[str, Any]:
     if isinstance(model.drift, Equations):
         one = source(model)
         said["equations"] = one.text
-        diffusion, hidden, laws = one.diffusion or "given", one.hidden, one.laws
+        diffusion, hidden, laws = one.diffusion or model.diffusion, one.hidden, one.laws
     else:
         said["function"] = printing.reference(model.drift)
         diffusion = model.diffusion if model.g_function is None else model.g_function
