@@ -231,6 +231,19 @@ def test_lists(capsys):
     assert json.loads(capsys.readouterr().out)["lv"]["params"]["c"] == 4.0
 
 
+def test_a_model_is_shown(capsys):
+    Path("model.toml").write_text('equations = "dx = a*x*dt + s*x*dw"\n[noise]\nx = "lognormal"\n')
+    assert run(["models", "--show", "model.toml"]) == 0
+    assert "dx = a*x*dt + s*x*dw\n" in (shown := capsys.readouterr().out)
+    assert "observed    x, lognormal, sd estimated\n" in shown
+    assert run(["models", "--show", "model.toml", "--latex"]) == 0
+    assert capsys.readouterr().out.startswith("\\begin{aligned}\n\\mathrm{d} x &=")
+    assert run(["models", "--show", "lv", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["states"] == ["prey", "predator"]
+    assert "--latex must stand with --show FILE" in refusal(capsys, "models", "--latex")
+    assert "--show must be a TOML file or one of" in refusal(capsys, "models", "--show", "no_such_model")
+
+
 def test_cite_names_the_paper_of_every_method(capsys):
     """Each method's own reference has the title and the year of the entries that are printed for it."""
     assert list(ENTRIES) == list(methods.names())

@@ -60,11 +60,16 @@ def _of_rows(found: Grammar, given: Sequence[Any], params: Sequence[str]) -> Any
             f"diffusion must have {size} row(s), one per state and all of one length, or one entry per state, "
             f"not {given!r}"
         )
-    cells = [list(one or ()) for one in rows]
+    cells = [[_cell(one) for one in row or ()] for row in rows]
     if structure := _as_structure(found, cells, params):
         return structure
     read = [[_entry(found, cell, i, j, len(row)) for j, cell in enumerate(row)] for i, row in enumerate(cells)]
     return _matrix(found, read, tuple(tuple(row) for row in cells))
+
+
+def _cell(cell: Any) -> Any:
+    is_number = isinstance(cell, numbers.Real) and not isinstance(cell, bool)
+    return float(cell) if is_number else cell
 
 
 def _as_structure(found: Grammar, cells: list[list[Any]], params: Sequence[str]) -> str | None:
@@ -86,8 +91,8 @@ def _as_structure(found: Grammar, cells: list[list[Any]], params: Sequence[str])
 
 def _entry(found: Grammar, cell: Any, row: int, column: int, columns: int) -> Formula:
     place = f"row {row + 1} of diffusion"
-    if isinstance(cell, numbers.Real) and not isinstance(cell, bool) and math.isfinite(cell):
-        return Formula((Number(float(cell)),))
+    if isinstance(cell, float) and math.isfinite(cell):
+        return Formula((Number(cell),))
     if cell == FREE:
         if columns == len(found.states) and column > row:
             raise ModelError(f"{place} has 'free' above the diagonal, but G is lower triangular; write 0 there")

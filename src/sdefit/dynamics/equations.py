@@ -65,12 +65,13 @@ def equations(
     >>> model.params["rate"], model.params["s"]
     (Parameter(lower=-inf, upper=inf, ...), Parameter(lower=0.0, upper=inf, ...))
     """
-    return _model(text, params, diffusion, inputs, noise, hidden, name=name, hold=hold, initial=initial)
+    return model_of(text, params, diffusion, name, inputs, hold, hidden=hidden, noise=noise, initial=initial)
 
 
-def _model(
-    text: str, params: Any, diffusion: Any, inputs: Sequence[str], noise: Any, hidden: Sequence[str], **rest: Any
+def model_of(
+    text: str, params: Any, diffusion: Any, name: str, inputs: Sequence[str], hold: Hold, *, noise: Any, **rest: Any
 ) -> SDE:
+    """The same for all arguments of `SDE`, an observation function of Python included."""
     if not isinstance(text, str):
         raise ModelError(f"equations must be text, one equation per line, not {type(text).__name__}")
     if isinstance(inputs, str):
@@ -85,7 +86,7 @@ def _model(
     _check_uses(found, uses, drift.inputs, given)
     ranges = {one: given.get(one, uses.default(one)) for one in uses.parameters if one != "pi" or one in given}
     noise = spreads if isinstance(noise, Mapping) else noise
-    return SDE(drift, drift.states, ranges, g, inputs=inputs, noise=noise, **_observed(found, hidden), **rest)
+    return SDE(drift, drift.states, ranges, g, name, drift.inputs, hold, noise=noise, **_observed(found, rest))
 
 
 def observation_of(found: Grammar) -> ObservationEquations | None:
@@ -96,17 +97,20 @@ def observation_of(found: Grammar) -> ObservationEquations | None:
     return ObservationEquations(found.states, found.observed)
 
 
-def _observed(found: Grammar, hidden: Sequence[str]) -> dict[str, Any]:
-    """What `SDE` takes to say what is observed."""
+def _observed(found: Grammar, rest: dict[str, Any]) -> dict[str, Any]:
+    """The arguments with what `SDE` takes to say what is observed."""
+    hidden = rest["hidden"] or ()
     if not found.columns:
-        if isinstance(hidden, str):
-            return {"hidden": hidden}
-        return {"hidden": [*found.velocities, *(one for one in hidden if one not in found.velocities)]}
+        if isinstance(hidden, str) or "observe" in rest:
+            return rest
+        return rest | {"hidden": [*found.velocities, *(one for one in hidden if one not in found.velocities)]}
     if hidden:
         raise ModelError("hidden must be left out beside observation lines, which say what is observed")
+    if "observe" in rest:
+        raise ModelError("observe must be left out beside observation lines, which say what is observed")
     if (observe := observation_of(found)) is not None:
-        return {"observe": observe, "observations": found.columns}
-    return {"hidden": [one for one in found.states if one not in found.columns]}
+        return rest | {"observe": observe, "observations": found.columns}
+    return rest | {"hidden": [one for one in found.states if one not in found.columns]}
 
 
 def _with_spread(law: Any, column: str, found: Grammar) -> Any:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from sdefit.dynamics.differentials import REST, Terms, differential, differentials, terms
 from sdefit.dynamics.expressions import Apply, Formula, Name, Number, Step
-from sdefit.dynamics.parser import MAX_STEPS, Expression, Statement, read, velocity
+from sdefit.dynamics.parser import MAX_STEPS, MAX_TEXT, Expression, Statement, read, velocity
 from sdefit.dynamics.tokens import Token
 from sdefit.errors import EquationError
 
@@ -159,6 +159,7 @@ def _filled(statements: list[Statement], short: list[Statement], states: tuple[s
     below = {one.left.text: one for one in short}
     known: dict[str, tuple[Step, ...]] = {}
     filled: dict[int, Expression] = {}
+    size = 0
     for one in statements:
         for name, token in one.right.names.items():
             if name in below and name not in known:
@@ -167,6 +168,9 @@ def _filled(statements: list[Statement], short: list[Statement], states: tuple[s
         if one.form == "abbreviation":
             _check_abbreviation(one, known, states)
         expanded = fill(one.right, known)
+        size += len(expanded.steps)
+        if size > MAX_TEXT:
+            raise one.error(f"with abbreviations filled in, a model must have at most {MAX_TEXT} steps; shorten it")
         filled[one.line.number] = expanded
         if one.form == "abbreviation":
             known[one.left.text] = expanded.steps
