@@ -56,8 +56,8 @@ SYSTEMS: dict[str, System] = {
         {"r": 1.0, "k": 10.0, "s": 0.3}, {"x": 1.0}, np.arange(201) * 0.1, 0.2,
     ),
     "sir": System(
-        "dS = -b*S*I/1000*dt - s*sqrt(S*I/1000)*dw1\ndI = (b*S*I/1000 - g*I)*dt + s*sqrt(S*I/1000)*dw1\nI = I",
-        {"b": 0.5, "g": 0.2, "s": 1.0}, {"S": 990.0, "I": 10.0}, np.arange(61) * 1.0, 3.0,
+        "dS = -b*S*I/1000*dt - s*S*I/1000*dw1\ndI = (b*S*I/1000 - g*I)*dt + s*S*I/1000*dw1\nI = I",
+        {"b": 0.5, "g": 0.2, "s": 0.2}, {"S": 990.0, "I": 10.0}, np.arange(61) * 1.0, 3.0,
     ),
 }  # fmt: skip
 
@@ -80,7 +80,7 @@ def rows_of(name: str, realizations: int, seed: int) -> pd.DataFrame:
     reference = REFERENCES.get(name)
     rows = []
     for i, fit in enumerate(fits):
-        known = {row["quantity"]: row for row in fit.intervals(draws=0).table()}
+        known = {row["quantity"]: row for row in _table(fit)}
         exact = reference(series[i]) if reference else {}
         for quantity, value in truth.items():
             one = known[quantity]
@@ -92,6 +92,13 @@ def rows_of(name: str, realizations: int, seed: int) -> pd.DataFrame:
             })  # fmt: skip
     print(f"{name}: {took:.1f} s, {cost:.1f} CPU s for {realizations} fits", flush=True)
     return pd.DataFrame(rows)
+
+
+def _table(fit: sf.Fit) -> list[dict[str, object]]:
+    """The estimates with their intervals; without any where the fit is not a number."""
+    if fit.status.name in ("not_finite", "drift_not_finite"):
+        return [row | {"lower": np.nan, "upper": np.nan} for row in fit.table()]
+    return fit.intervals(draws=0).table()
 
 
 def exact_oscillator(series: sf.Series) -> dict[str, float]:
@@ -159,9 +166,12 @@ def main(arguments: list[str] | None = None) -> None:
     if asked.summarise:
         rows = pd.read_csv(asked.summarise)
     else:
-        rows = pd.concat([rows_of(name, asked.realizations, asked.seed) for name in asked.systems.split(",")])
-        if asked.out:
-            rows.to_csv(asked.out, index=False, float_format="%.6g")
+        parts = []
+        for name in asked.systems.split(","):
+            parts.append(rows_of(name, asked.realizations, asked.seed))
+            rows = pd.concat(parts)
+            if asked.out:
+                rows.to_csv(asked.out, index=False, float_format="%.6g")
     print(summary(rows).to_string(index=False, float_format=lambda x: f"{x:.4g}"))
 
 

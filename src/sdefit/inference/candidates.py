@@ -23,6 +23,7 @@ from sdefit.priors import noise_levels
 from sdefit.ssm.moments import Rule
 
 _CANDIDATES = 128
+_FAR = 30.0  # units, at most, that hidden states begin away from their center
 _STEPS = 2  # of the filter between two rows, for the candidates
 _LOOSE = 0.1  # artificial diffusion for candidates of hidden states: variance in one typical spacing
 
@@ -76,7 +77,9 @@ def _candidates(parameterisation: Parameterisation, start: Theta, key: Key) -> F
     usual = jnp.stack([jnp.exp(levels.log_G[direct[k]]) if k in direct else jnp.ones(()) for k in
                        range(len(model.states))])  # fmt: skip
     diffusion = usual[None, :] * jnp.exp(jax.random.normal(keys[3], (n, len(model.states))))
-    first = jax.random.normal(keys[4], (n, parameterisation.sizes[4])) * (jnp.arange(n) > 0)[:, None]
+    # A hidden state may begin far from what is seen of the others: from one to thirty units away.
+    far = jnp.exp(jnp.log(_FAR) * jax.random.uniform(keys[2], (n, 1)))
+    first = far * jax.random.normal(keys[4], (n, parameterisation.sizes[4])) * (jnp.arange(n) > 0)[:, None]
     return jax.vmap(parameterisation.begin)(theta, diffusion, noise, first)
 
 

@@ -47,7 +47,10 @@ class _Widened(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class LikelihoodSearch:
-    """Searches for the mode of likelihood times prior; `prior` is that of θ's scales."""
+    """Searches for the mode of likelihood times prior; `prior` is that of θ's scales.
+
+    Ridges and several optima are the rule outside the plain class of models: there no search is given up.
+    """
 
     parameterisation: Parameterisation
     rule: Rule
@@ -124,9 +127,9 @@ class LikelihoodSearch:
             def fn(u) -> ValueGradHessian:
                 return likelihood(u, artificial_diffusion) + prior(u)
 
-            return levenberg_marquardt(
-                fn, begin, max_step=parameterisation.max_step, iterations=self.iterations, tolerance=tolerance
-            )
+            limits = {"max_step": parameterisation.max_step, "iterations": self.iterations, "tolerance": tolerance}
+            patience = self.iterations if parameterisation.model.general else None
+            return levenberg_marquardt(fn, begin, **limits, patience=patience)
 
         if scales is None or not parameterisation.model.free:
             return climb(begin, scales), scales

@@ -30,6 +30,7 @@ from sdefit.ssm.filter import run_smoother
 from sdefit.ssm.kalman import Gaussian
 from sdefit.ssm.moments import RULES
 
+_MORE = 2  # times as many searches, of as many times more steps, outside the plain class of models
 NOISE = ("each", "same", "none")  # what the observation noise of the states may be
 
 
@@ -59,7 +60,8 @@ class ESGF(LikelihoodMethod):
     - `starts`: searches in one batch. The first is the user's where start values are given; the others
       come from increments of the data, three different ones and random neighbours of these. Where they disagree or
       end at a bound, or the data are few, a second batch begins scattered about the natural scale of each parameter.
-    - `iterations`: the most evaluations of each search.
+    - `iterations`: the most evaluations of each search. For models that give their diffusion, have hidden states or the
+      like there are twice as many searches, of twice as many evaluations.
     - `boundary`: the log-likelihood is raised by this times the log of every σ_k and G_kk. It counts only
       where the data do not: a maximum at zero, as when G is singular, moves just off it.
     - `weak`: in its place, the weak priors of `MaRS`: log ‖G_k‖ and log σ_k are expected about the levels at which
@@ -114,7 +116,7 @@ class ESGF(LikelihoodMethod):
         """Where the searches begin, and the steps of the filter there."""
         parameterisation = Parameterisation(model, pool, self.noise)
         if model.general:
-            starts = guess_by_candidates(parameterisation, start, self.starts, key, self.rule)
+            starts = guess_by_candidates(parameterisation, start, _MORE * self.starts, key, self.rule)
             return _Guesses(starts.begin, starts.more, starts.steps, None)
         starts = guess_by_increments(parameterisation, Increments.of(model, pool), start, self.starts, key)
         return _Guesses(starts.begin, starts.more, starts.steps, starts.scales if self.weak else None)
@@ -191,7 +193,8 @@ class ESGF(LikelihoodMethod):
 
     def _search(self, parameterisation: Parameterisation) -> LikelihoodSearch:
         prior = functools.partial(self.prior, parameterisation)
-        return LikelihoodSearch(parameterisation, self.rule, prior, self.iterations)
+        iterations = (_MORE if parameterisation.model.general else 1) * self.iterations
+        return LikelihoodSearch(parameterisation, self.rule, prior, iterations)
 
     def prior(self, parameterisation: Parameterisation, scales: Theta | None) -> Prior:
         if self.weak and parameterisation.model.general:

@@ -64,11 +64,11 @@ def expected(
 ) -> Array:
     """E[function(x)] under the belief, by the points of a rule; the value at the mean for the extended one.
 
-    A point where it is not a number, such as a root of a negative state, counts as the mean does.
+    A point where it is not a number counts as 0: a diffusion √x ends where x is 0, however wide the belief is.
     """
-    if rule == "extended":
-        return function(mean)
-    return _mean(defined(jax.vmap(function)(cubature_points(mean, covariance)))[:-1])
+    points = mean[None, :] if rule == "extended" else cubature_points(mean, covariance)[:-1]
+    values = jax.vmap(function)(points)
+    return _mean(jnp.where(jnp.isfinite(values), values, 0.0))
 
 
 def defined(values: Float[Array, "points ..."]) -> Float[Array, "points ..."]:
