@@ -46,6 +46,7 @@ class Pool(eqx.Module):
     time_scale: Float[Array, "*fits"]
     inputs: Table | None = None  # times (*fits series rows) and values of the same shape by name
     columns: tuple[Float[Array, "*fits columns"], Float[Array, "*fits columns"]] | None = None
+    in_z: bool = eqx.field(static=True, default=False)  # whether a filter goes through a change of variables
 
     @property
     def origins(self) -> Any:
@@ -154,7 +155,7 @@ def stack(pools: Sequence[Pool]) -> Pool:
         raise DataError("pools must be one or more of equally many series and states to be stacked")
     rows = max(pool.times.shape[1] for pool in pools)
     fields = [_padded_fields(pool, rows) for pool in pools]
-    return _pool(**jax.tree.map(lambda *arrays: np.stack(arrays), *fields))
+    return _pool(**jax.tree.map(lambda *arrays: np.stack(arrays), *fields), in_z=all(pool.in_z for pool in pools))
 
 
 def with_times(pool: Pool, times: Any) -> tuple[Pool, Int[np.ndarray, "asked"]]:
@@ -184,6 +185,7 @@ def with_times(pool: Pool, times: Any) -> tuple[Pool, Int[np.ndarray, "asked"]]:
         time_scale=pool.time_scale,
         inputs=pool.inputs,
         columns=pool.columns,
+        in_z=pool.in_z,
     )
     return more, _nearest(merged, asked)
 

@@ -1,5 +1,6 @@
 """The `Pool` of a model: data standardised, with a unit for every state, hidden ones included."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import equinox as eqx
@@ -7,9 +8,13 @@ import numpy as np
 
 from sdefit.data import Pool, Series, standardise
 from sdefit.data.checks import show
+from sdefit.dynamics.change_of_variables import change_of_variables
+from sdefit.dynamics.noise_shapes import NoiseShape
 from sdefit.dynamics.sde import SDE
 from sdefit.dynamics.units import exponents
 from sdefit.errors import DataError
+
+_AWAY = 3.0  # typical steps of z that data keep from the ends of its range
 
 
 def pool_of(model: SDE, series: Sequence[Series], *, rows: int = 0) -> Pool:
@@ -23,12 +28,46 @@ def pool_of(model: SDE, series: Sequence[Series], *, rows: int = 0) -> Pool:
         return standardise(series, model.inputs, rows=rows)
     pool = standardise([_on_gaussian_scale(model, one) for one in series], model.inputs, rows=rows)
     center, scale = _states(model, pool)
-    return eqx.tree_at(
+    found = eqx.tree_at(
         lambda p: (p.center, p.scale, p.columns),
         pool,
         (center, scale, (pool.center, pool.scale)),
         is_leaf=lambda one: one is None,
     )
+    return dataclasses.replace(found, in_z=_stays_inside(model, series))
+
+
+def _stays_inside(model: SDE, series: Sequence[Series]) -> bool:
+    """Whether there is a change of variables after which the noise is constant, and the data keep away from its ends.
+
+    Near an end, such as 0 of z = 2√x, the drift of z is steep and no Gaussian describes z: the filter of x is then
+    nearer to the truth. Data that come within three typical steps of an end are near.
+    """
+    change = change_of_variables(model)
+    if change is None or any(change.refusal(one.values) for one in series):
+        return False
+    direct = {k: d for d, k in enumerate(model.direct) if k is not None}
+    for k, shape in enumerate(change.shapes):
+        if shape is None:
+            continue
+        if shape.names or k not in direct:
+            return False
+        for one in series:
+            if not _keeps_away(shape, one.values[:, direct[k]]):
+                return False
+    return True
+
+
+def _keeps_away(shape: NoiseShape, values: np.ndarray) -> bool:
+    """Whether observations of a state are three typical steps or more from the ends of its z."""
+    values, (low, high) = values[np.isfinite(values)], shape.domain
+    if np.any(values <= low) or np.any(values >= high):
+        return False
+    with np.errstate(all="ignore"):
+        z, ends = np.asarray(shape.to_z(values)), [float(shape.to_z(np.float64(end))) for end in (low, high)]
+    ends = [end if np.isfinite(end) else side for end, side in zip(ends, (-np.inf, np.inf), strict=True)]
+    step = float(np.sqrt(np.mean(np.diff(z) ** 2))) if z.size > 1 else 0.0
+    return bool(np.min(z) - ends[0] >= _AWAY * step and ends[1] - np.max(z) >= _AWAY * step)
 
 
 def _on_gaussian_scale(model: SDE, one: Series) -> Series:

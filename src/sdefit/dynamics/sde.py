@@ -216,19 +216,19 @@ class SDE:
 
         A model with inputs needs a `TimeWithInputs`, a time that knows them.
         """
-        return self.f_named(*self._point(t, x, theta))
+        return self.f_named(*self.point(t, x, theta))
 
     def g(self, t: Scalar | TimeWithInputs, x: Float[Array, "state"], theta: Theta) -> Float[Array, "state noises"]:
         """The diffusion of a model that gives it, at one point, in the user's units."""
-        return self.g_named(*self._point(t, x, theta))
+        return self.g_named(*self.point(t, x, theta))
 
     def h(self, t: Scalar | TimeWithInputs, x: Float[Array, "state"], theta: Theta) -> Float[Array, "columns"]:
         """What the columns measure, at one point, without noise and in the user's units."""
-        return self.h_named(*self._point(t, x, theta))
+        return self.h_named(*self.point(t, x, theta))
 
     def noise_std(self, t: Scalar | TimeWithInputs, x: Float[Array, "state"], theta: Theta) -> Float[Array, "columns"]:
         """The standard deviation of each column's noise where the model gives it, on its law's scale; 0 elsewhere."""
-        t, x, names = self._point(t, x, theta)
+        t, x, names = self.point(t, x, theta)
         given = (law.sd(t, x, names) if callable(law.sd) else law.sd or 0.0 for law in self.laws)
         return jnp.stack([jnp.asarray(one, x.dtype).reshape(()) for one in given])
 
@@ -264,7 +264,8 @@ class SDE:
             )
         return value
 
-    def _point(self, t: Scalar | TimeWithInputs, x: Array, theta: Theta) -> tuple[Scalar, Array, dict[str, Any]]:
+    def point(self, t: Scalar | TimeWithInputs, x: Array, theta: Theta) -> tuple[Scalar, Array, dict[str, Any]]:
+        """What the model's functions are given: the time, the states, and parameters and inputs by name."""
         names = self.named(theta)
         if isinstance(t, TimeWithInputs):
             return t.time, x, names | t.inputs(self.inputs, self.hold)

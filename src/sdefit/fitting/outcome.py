@@ -466,7 +466,7 @@ def _pool_with(model: SDE, series: tuple[Series, ...], which: int, times: np.nda
     alone[which], places = with_times(alone[which], times)
     fits = stack(alone)
     rows = {name: getattr(fits, name)[:, 0] for name in ("times", "values", "observed", "time_origin")}
-    common = {name: getattr(pool, name) for name in ("center", "scale", "time_scale", "inputs", "columns")}
+    common = {name: getattr(pool, name) for name in ("center", "scale", "time_scale", "inputs", "columns", "in_z")}
     return Pool(**rows, **common), places
 
 

@@ -14,6 +14,7 @@ from sdefit._types import Key
 from sdefit.data import Series, from_frame, stack
 from sdefit.data.pool import check_inputs
 from sdefit.dynamics.arguments import as_key
+from sdefit.dynamics.change_of_variables import change_of_variables
 from sdefit.dynamics.pooling import pool_of
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import DataError, FitError, ModelError
@@ -158,9 +159,15 @@ def _package(model: SDE, series: list[Series], method: Method, key: Key, run: Ru
         estimate=found,
         seconds=run.seconds,
         compile_seconds=run.compile_seconds,
-        notes=tuple(dict.fromkeys(note for one in series for note in one.notes)),
+        notes=(*dict.fromkeys(note for one in series for note in one.notes), *_said_of(model, series)),
         provenance=provenance(),
     )
+
+
+def _said_of(model: SDE, series: list[Series]) -> list[str]:
+    """What was done to the model before it was fitted."""
+    change = change_of_variables(model) if model.general and pool_of(model, series).in_z else None
+    return [] if change is None else [change.sentence]
 
 
 def _reviewed(one: Fit, run: Run, start: np.ndarray) -> Fit:

@@ -16,7 +16,7 @@ from sdefit.dynamics.sde import SDE
 from sdefit.dynamics.units import ScaledBounds, parameter_units
 from sdefit.inference.increments import SPANS, Increments, interpolated
 from sdefit.inference.initial_guess import InitialGuesses
-from sdefit.inference.likelihood import filter_pool, step_counts
+from sdefit.inference.likelihood import filter_pool, filtered_path, step_counts
 from sdefit.inference.parameterisation import Parameterisation
 from sdefit.matching.latent_process import observations
 from sdefit.priors import noise_levels
@@ -40,7 +40,7 @@ def guess_by_candidates(
     def misfit(u):
         point = parameterisation.point(parameterisation.variance_params(u), loose)
         total, done = filter_pool(model, pool, point, steps, rule)
-        return jnp.where(jnp.isfinite(total), -total, jnp.inf), done.last.mean
+        return jnp.where(jnp.isfinite(total), -total, jnp.inf), filtered_path(model, pool, point, done)
 
     misfits = jax.lax.map(lambda u: misfit(u)[0], u)
     order = jnp.argsort(misfits)

@@ -1,6 +1,7 @@
 """The Gaussian filter's likelihood of a whole `Pool`, where to begin its search, and how short its steps must be."""
 
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -8,12 +9,15 @@ import jax.numpy as jnp
 
 from sdefit._types import Array, Float, Int, Scalar, Theta
 from sdefit.data import Pool, over_series
+from sdefit.dynamics.change_of_variables import change_of_variables
+from sdefit.dynamics.on_path import Path
 from sdefit.dynamics.sde import SDE
 from sdefit.inference.equation import Equation
+from sdefit.inference.equation_in_z import EquationInZ
 from sdefit.inference.parameterisation import Parameterisation, Point
 from sdefit.optimise import ValueGradHessian
 from sdefit.result import Estimate
-from sdefit.ssm.filter import FilterPass, given_first_row, predict, run_filter
+from sdefit.ssm.filter import FilterPass, given_first_row, predict, run_filter, run_smoother
 from sdefit.ssm.innovations import negative_log_likelihood
 from sdefit.ssm.kalman import Gaussian, Observations, log_likelihood
 from sdefit.ssm.moments import Rule, fastest_rate, value_and_slope
@@ -68,11 +72,13 @@ class Likelihood:
 
 
 def filter_pool(model: SDE, pool: Pool, point: Point, steps, rule: Rule) -> tuple[Scalar, FilterPass]:
-    """The log-likelihood of all series, and each one's forward pass."""
+    """The log-likelihood of all series, and each one's forward pass: of z where there is a change of variables."""
     equation = Equation(model, pool, point)
 
     def one(times, values, observed, origin, first, steps):
         data, drift = Observations(times, values, observed), equation.drift(origin)
+        if pool.in_z:
+            return _filter_in_z(in_z(equation), data, origin, first, steps, rule)
         if model.general:
             belief, left = equation.begin(data, origin, first)
             Q, measured = equation.diffusivity(origin), equation.measurement(origin)
@@ -88,6 +94,35 @@ def filter_pool(model: SDE, pool: Pool, point: Point, steps, rule: Rule) -> tupl
 
     total, done = over_series(one)(pool.times, pool.values, pool.observed, pool.origins, point.first, steps)
     return jnp.sum(total), done
+
+
+def in_z(equation: Equation) -> EquationInZ:
+    """The equation after the change of variables of its model."""
+    change = change_of_variables(equation.model)
+    assert change is not None  # the pool says so
+    return EquationInZ(equation, change)
+
+
+def _filter_in_z(equation: EquationInZ, data: Observations, origin: Any, first: Array, steps, rule: Rule):
+    belief, left = equation.x.begin(data, origin, first)
+    left, slope = equation.data(left)
+    drift, Q, measured = equation.drift(origin), equation.diffusivity(origin), equation.measurement(origin)
+    done = run_filter(drift, Q, measured, equation.belief(belief), left, steps, rule)
+    return log_likelihood(done.filtered) + slope, done
+
+
+def smoothed_path(model: SDE, pool: Pool, point: Point, done: FilterPass) -> tuple[Path, Path]:
+    """Mean and standard deviation of every state at every row, given all rows; of a transformed state the median."""
+    smooth = over_series(run_smoother)(done)
+    if pool.in_z:
+        return over_series(in_z(Equation(model, pool, point)).states_and_std)(smooth)
+    return smooth.mean, jnp.sqrt(jnp.maximum(jnp.diagonal(smooth.covariance, axis1=-2, axis2=-1), 0.0))
+
+
+def filtered_path(model: SDE, pool: Pool, point: Point, done: FilterPass) -> Path:
+    """The mean of every state after each row, given that row and those before it."""
+    mean = done.last.mean
+    return over_series(in_z(Equation(model, pool, point)).states)(mean) if pool.in_z else mean
 
 
 def step_counts(

@@ -9,7 +9,7 @@ from sdefit._types import Array, Bool, Float
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
 from sdefit.inference.equation import Equation, begins_path
-from sdefit.inference.likelihood import filter_pool, step_counts
+from sdefit.inference.likelihood import filter_pool, filtered_path, step_counts
 from sdefit.inference.parameterisation import Point, estimated_first, point_of
 from sdefit.result import Estimate
 from sdefit.ssm.moments import fastest_rate, value_and_slope
@@ -45,7 +45,7 @@ def residuals_of(model: SDE, pool: Pool, estimate: Estimate) -> Residuals:
     seen = _predicted(model, pool)
     error = jnp.where(seen, done.innovations.error, jnp.nan)
     spread = jnp.where(seen, jnp.sqrt(done.innovations.variance), jnp.nan)
-    before = jnp.roll(done.last.mean, 1, axis=1)
+    before = jnp.roll(filtered_path(model, pool, point, done), 1, axis=1)
     gap = jnp.diff(pool.times, axis=1, prepend=pool.times[:, :1])
     drift, slope = _along(model, pool, theta, before)
     stiffness = (fastest_rate(slope) if model.general else jnp.linalg.norm(slope, axis=(-2, -1))) * gap

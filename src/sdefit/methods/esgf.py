@@ -9,14 +9,14 @@ import jax
 import jax.numpy as jnp
 
 from sdefit._types import Array, Bool, Float, Int, Key, Theta
-from sdefit.data import Pool, over_series
+from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
 from sdefit.inference.candidates import guess_by_candidates, state_path
 from sdefit.inference.equation import Equation
 from sdefit.inference.increments import Increments
 from sdefit.inference.initial_guess import guess_by_increments
-from sdefit.inference.likelihood import FilterState, Likelihood, filter_pool, filter_state, step_counts
+from sdefit.inference.likelihood import FilterState, Likelihood, filter_pool, filter_state, smoothed_path, step_counts
 from sdefit.inference.likelihood_search import LikelihoodSearch
 from sdefit.inference.observed_information import inverse_information
 from sdefit.inference.parameterisation import Parameterisation, cholesky_psd, point_of
@@ -26,8 +26,6 @@ from sdefit.methods.abilities import ABILITIES
 from sdefit.methods.interface import LikelihoodMethod, ParameterCovariance, Stage
 from sdefit.optimise import SearchResult
 from sdefit.result import Code, Estimate
-from sdefit.ssm.filter import run_smoother
-from sdefit.ssm.kalman import Gaussian
 from sdefit.ssm.moments import RULES
 
 _MORE = 2  # times as many searches, of as many times more steps, outside the plain class of models
@@ -135,13 +133,13 @@ class ESGF(LikelihoodMethod):
         state, parameterisation = found.state, Parameterisation(model, pool, self.noise)
         point = parameterisation.point(parameterisation.variance_params(state.coordinates))
         total, done = filter_pool(model, pool, point, state.steps, self.rule)
-        smooth = over_series(run_smoother)(done)
+        mean, std = smoothed_path(model, pool, point, done)
         return Estimate(
             theta=point.theta,
-            G=Equation(model, pool, point).typical_diffusion(smooth.mean),
+            G=Equation(model, pool, point).typical_diffusion(mean),
             noise=jnp.sqrt(point.variance),
-            mean=smooth.mean,
-            std=_std(smooth),
+            mean=mean,
+            std=std,
             criterion=total,
             code=jnp.where(found.converged, Code.OK, Code.NOT_CONVERGED),
             state=state,
@@ -152,8 +150,7 @@ class ESGF(LikelihoodMethod):
         point = point_of(model, estimate, filter_state(estimate).first)
         steps = step_counts(model, pool, state_path(model, pool), estimate.theta[None])
         _, done = filter_pool(model, pool, point, steps, self.rule)
-        smooth = over_series(run_smoother)(done)
-        return smooth.mean, _std(smooth)
+        return smoothed_path(model, pool, point, done)
 
     def refit(self, model: SDE, pool: Pool, init: Estimate, key: Key) -> Estimate:
         """One search from `init`, with the steps between rows that were enough there."""
@@ -200,7 +197,3 @@ class ESGF(LikelihoodMethod):
         if self.weak and parameterisation.model.general:
             return UnitPrior.of(parameterisation)
         return WeakPrior.of(parameterisation, scales) if self.weak else BoundaryPrior(parameterisation, self.boundary)
-
-
-def _std(smooth: Gaussian) -> Array:
-    return jnp.sqrt(jnp.maximum(jnp.diagonal(smooth.covariance, axis1=-2, axis2=-1), 0.0))
