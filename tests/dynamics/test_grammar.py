@@ -322,6 +322,7 @@ def test_rows_that_spell_out_a_structure_are_that_structure():
     assert str(named.params["G_x_x"]) == "in (0, 2)"
 
 
+LONG = "f := " + "x+" * 900 + "x\ndx = f\n" + "".join(f"c{i} = f\n" for i in range(15))
 REFUSED = [
     # text, what the first line says, the text above the caret (None: the end of the line)
     ("dx = a*x*dt + dw\ndp = m*p + s*p*dw", "write dp = (m*p)*dt + s*p*dw", "m*p +"),
@@ -365,7 +366,7 @@ REFUSED = [
     ("dv = -w*dt + dw\ndw = v*dt", "cannot stand on the right side; number the noise, as in dw_1", "dw"),
     ("y = 2*k", "an equation must begin with d and the name of a state, as in dprey = ...", "y"),
     ("a1 := " + "x+" * 500 + "x\na2 := " + "a1+" * 3 + "a1\ndx = a2", "with its abbreviations filled in", "a1"),
-    ("f := " + "x+" * 900 + "x\ndx = f\n" + "".join(f"c{i} = f\n" for i in range(15)), "with abbreviations filled in, a model must have at most", "c"),
+    (LONG, "with abbreviations filled in, a model must have at most", "c"),
     ("dx = (" + "x+" * 900 + "x)*(dt+dw1+dw2)", "multiplied out, an equation must have at most", "*(dt"),
 ]  # fmt: skip
 
