@@ -63,7 +63,7 @@ class ChangeOfVariables:
 
         The gap is rounded to a power of two, so that data alike give equal models, which share compiled programs.
         """
-        rounded = 2.0 ** round(math.log2(gap)) if gap > 0 and math.isfinite(gap) else 0.0
+        rounded = 2.0 ** round(math.log2(gap)) if gap > 0 and math.isfinite(gap) else None
         drift = DriftInZ(self.original, self.shapes, rounded)
         return dataclasses.replace(self, model=self.model.replace(drift=drift))
 

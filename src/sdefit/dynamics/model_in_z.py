@@ -59,11 +59,11 @@ class DriftInZ:
 
     original: SDE
     shapes: Shapes
-    gap: float = 0.0
+    gap: Any = None
 
     def __call__(self, t: Any, z: Array, p: Mapping[str, Any]) -> Array:
         variances = jnp.sum(DiffusionInZ(self.original, self.shapes)(t, z, p) ** 2, axis=1)
-        if self.gap:
+        if self.gap is not None:
             least = EDGE * jnp.sqrt(jnp.where(variances > 0, variances, 1.0) * self.gap)
             inside = [z[i] if one is None else one.at(p).away_from_edges(z[i], least[i])
                       for i, one in enumerate(self.shapes)]  # fmt: skip

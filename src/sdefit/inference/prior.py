@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sdefit._types import Array, Float, Scalar, Theta
+from sdefit.dynamics.units import parameter_units
 from sdefit.inference.parameterisation import Parameterisation
 from sdefit.linalg import product
 from sdefit.matching.latent_process import observations
@@ -189,13 +190,20 @@ class UnitPrior(Prior):
         theta, scales, below, sigma, first = p.split(u)
         width = np.where(p.bounds.one_sided, WIDTH_UNIT, np.exp(WIDTH_UNIT))
         none = p.bounds.two_sided | self._users_own
-        parts = [jnp.where(none, 0.0, theta / width), first / np.exp(WIDTH_UNIT)]
+        parts = [jnp.where(none, 0.0, (theta - self._center()) / width), first / np.exp(WIDTH_UNIT)]
         usual = self.levels.log_noise[np.flatnonzero(p.estimated_noise)]
         parts.append((jnp.log(jnp.abs(sigma) + 1e-15) - usual) / WIDTH_NOISE)
         if scales.size:
             rows = 0.5 * jnp.log(jnp.sum(p.G(scales, below) ** 2, axis=1) + 1e-30)
             parts.append((rows - self._level_of_G()) / self._width_of_G())
         return jnp.concatenate(parts)
+
+    def _center(self) -> Float[Array, "params"]:
+        """log θ at its unit, where it has one bound: with a unit of time between the spacing and the span."""
+        p = self.parameterisation
+        time = jnp.sqrt(jnp.maximum(jnp.max(p.pool.times), 1.0))
+        unit = parameter_units(p.model, p.pool, time) / p.bounds.unit
+        return jnp.where(p.bounds.one_sided, jnp.log(unit), 0.0)
 
     def _correlation(self, u: Float[Array, "coordinates"]) -> Scalar:
         _, scales, below, *_ = self.parameterisation.split(u)
