@@ -164,7 +164,8 @@ def _package(model: SDE, series: list[Series], method: Method, key: Key, run: Ru
         checks=checks,
         params={name: float(value) for name, value in names.items()},
         G=answer.G,
-        noise=answer.noise,
+        noise=np.array([law.sd if isinstance(law.sd, float) else s
+                        for law, s in zip(model.laws, answer.noise, strict=True)]),
         mean=tuple(mean[: len(one)] for mean, one in zip(answer.mean, series, strict=True)),
         std=tuple(std[: len(one)] for std, one in zip(answer.std, series, strict=True)),
         trace=dict(found.trace),
