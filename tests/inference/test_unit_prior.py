@@ -53,8 +53,8 @@ def some_u(parameterisation, seed=0):
 def test_its_gradient_is_that_of_its_value(name):
     parameterisation, prior = made(name)
     u = some_u(parameterisation)
-    at = prior(u)
-    np.testing.assert_allclose(at.gradient, jax.grad(lambda u: prior(u).value)(u), rtol=1e-8, atol=1e-10)
+    found, slope = jax.jit(lambda u: (prior(u).gradient, jax.grad(lambda u: prior(u).value)(u)))(u)
+    np.testing.assert_allclose(found, slope, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["diagonal", "given"])
@@ -62,8 +62,9 @@ def test_its_curvature_is_that_of_its_squares(name):
     """Without correlations it is a sum of squares: its curvature is JᵀJ, and exact where the residuals are straight."""
     parameterisation, prior = made(name)
     u = some_u(parameterisation)
-    J = jax.jacfwd(prior._residuals)(u)
-    at = prior(u)
+    at, J, whole = jax.jit(
+        lambda u: (prior(u), jax.jacfwd(prior._residuals)(u), jax.hessian(lambda u: prior(u).value)(u))
+    )(u)
     np.testing.assert_allclose(at.curvature, J.T @ J, rtol=1e-10, atol=1e-14)
     np.testing.assert_allclose(at.value, 0.5 * jnp.sum(prior._residuals(u) ** 2), rtol=1e-12)
     # θ and x(t_1) are straight: there it is the second derivative.
@@ -77,8 +78,9 @@ def test_its_curvature_is_that_of_its_squares(name):
 @pytest.mark.parametrize("name", SOURCES)
 def test_its_curvature_is_never_negative(name):
     parameterisation, prior = made(name)
+    curvature = jax.jit(lambda u: prior(u).curvature)
     for seed in range(3):
-        values = np.linalg.eigvalsh(np.asarray(prior(some_u(parameterisation, seed)).curvature))
+        values = np.linalg.eigvalsh(np.asarray(curvature(some_u(parameterisation, seed))))
         assert values.min() > -1e-9 * values.max()
 
 
@@ -140,9 +142,7 @@ def own_coordinates(prior, u):
 def test_its_log_volume_is_the_jacobian_of_its_own_coordinates(name):
     """Up to a constant: differences between two points are compared, and coordinates may be in any unit."""
     parameterisation, prior = made(name)
-    found, numeric = [], []
-    for seed in range(3):
-        u = some_u(parameterisation, seed)
-        found.append(float(prior.log_volume(u)))
-        numeric.append(float(jnp.linalg.slogdet(jax.jacfwd(functools.partial(own_coordinates, prior))(u))[1]))
+    both = jax.jit(lambda u: (prior.log_volume(u), jax.jacfwd(functools.partial(own_coordinates, prior))(u)))
+    pairs = [both(some_u(parameterisation, seed)) for seed in range(3)]
+    found, numeric = [float(a) for a, _ in pairs], [np.linalg.slogdet(np.asarray(J))[1] for _, J in pairs]
     np.testing.assert_allclose(np.diff(found), np.diff(numeric), rtol=1e-8, atol=1e-9)
