@@ -338,7 +338,8 @@ def field() -> Figure:
 
 
 PICTURES = (
-    front, tutorial, hare_lynx, verdicts, us_rate, ice_core, el_nino, building_heat, sunspots, latent, uncertainty, field,
+    front, tutorial, hare_lynx, verdicts, us_rate, ice_core, el_nino, building_heat, sunspots,
+    latent, uncertainty, field,
 )  # fmt: skip
 
 
