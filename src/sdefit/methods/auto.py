@@ -151,8 +151,12 @@ def _straight(model: SDE, theta: np.ndarray, times: np.ndarray, path: np.ndarray
             return *slopes, g, model.noise_std(t, x, jnp.asarray(theta))
 
         found = [jax.vmap(at, (None, 0))(_moment(model, times, value), points) for value in _INPUTS]
-    sizes = [np.asarray(one) for few in found for one in few]
-    return all(bool(np.all(np.ptp(one, axis=0) <= 1e-9 * (1e-300 + np.max(np.abs(one), initial=0.0)))) for one in sizes)
+    return all(_same(np.asarray(one)) for parts in found for one in parts)
+
+
+def _same(values: np.ndarray) -> bool:
+    """Whether values are the same at every point, but for rounding."""
+    return bool(np.all(np.ptp(values, axis=0) <= 1e-9 * (1e-300 + np.max(np.abs(values), initial=0.0))))
 
 
 def _moment(model: SDE, times: np.ndarray, value: float) -> Any:
