@@ -179,11 +179,11 @@ class Fit:
             raise DataError(f"series must be a number from 0 to {len(self.series) - 1}, not {series!r}")
         one = self.series[series]
         if times is None:
-            return band(one.times, self.mean[series], self.std[series], one.states, level)
+            return band(one.times, self.mean[series], self.std[series], self.model.states, level)
         asked = np.atleast_1d(one.clock(times))
         pool, places = _pool_with(self.model, self.series, series, asked)
         mean, std = execution.smooth(self.model, self.method, pool, self.estimate).value
-        return band(asked, mean[series][places], std[series][places], one.states, level)
+        return band(asked, mean[series][places], std[series][places], self.model.states, level)
 
     def drift(self, x: Any) -> LearnedDrift:
         """The learned drift at states x: its mean and standard deviation, (n, K), in units of state per time.

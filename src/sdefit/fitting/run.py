@@ -11,7 +11,7 @@ import numpy as np
 
 from sdefit import methods, store
 from sdefit._types import Key
-from sdefit.data import Series, from_frame, stack
+from sdefit.data import Pool, Series, from_frame, stack
 from sdefit.data.pool import check_inputs
 from sdefit.dynamics.arguments import as_key
 from sdefit.dynamics.change_of_variables import change_of_variables
@@ -110,14 +110,26 @@ def fit_each(
     pools = [pool_of(model, [one]) for one in several]
     for pool in pools:
         method.check(model, pool)
-    run = execution.estimate_each(model, method, stack(pools), starts, key, batch)
-    fits, keys = [], list(jax.vmap(functools.partial(jax.random.fold_in, key))(np.arange(len(several))))
-    leaves, tree = jax.tree.flatten(run.value)
-    for i, one in enumerate(several):
-        answer = jax.tree.unflatten(tree, [a[i] for a in leaves])
-        fraction = Run(answer, run.seconds / len(several), run.compile_seconds / len(several))
-        fits.append(_reviewed(_package(model, [one], method, keys[i], fraction), fraction, starts[i]))
+    runs = _runs(model, method, pools, starts, key, batch)
+    keys = list(jax.vmap(functools.partial(jax.random.fold_in, key))(np.arange(len(several))))
+    fits = [
+        _reviewed(_package(model, [one], method, own, run), run, start)
+        for one, own, run, start in zip(several, keys, runs, starts, strict=True)
+    ]
     return [_checked(one, throw, f"series {i}: ") for i, one in enumerate(fits)]
+
+
+def _runs(model: SDE, method: Method, pools: list[Pool], starts: np.ndarray, key: Key, batch: int) -> list[Run]:
+    """Answer and share of the time of each fit; those with and without a change of variables are two batches."""
+    found: dict[int, Run] = {}
+    for in_z in sorted({pool.in_z for pool in pools}):
+        numbers = np.flatnonzero([pool.in_z == in_z for pool in pools])
+        together = stack([pools[i] for i in numbers])
+        run = execution.estimate_each(model, method, together, starts[numbers], key, batch, numbers)
+        leaves, tree = jax.tree.flatten(run.value)
+        spent = run.seconds / len(numbers), run.compile_seconds / len(numbers)
+        found |= {int(i): Run(jax.tree.unflatten(tree, [a[n] for a in leaves]), *spent) for n, i in enumerate(numbers)}
+    return [found[i] for i in range(len(pools))]
 
 
 def load(path: str | os.PathLike[str], model: SDE | None = None) -> Fit:
@@ -152,7 +164,9 @@ def _package(model: SDE, series: list[Series], method: Method, key: Key, run: Ru
         checks=checks,
         params={name: float(value) for name, value in names.items()},
         G=answer.G,
-        noise=answer.noise,
+        noise=np.array(
+            [law.sd if isinstance(law.sd, float) else s for law, s in zip(model.laws, answer.noise, strict=True)]
+        ),
         mean=tuple(mean[: len(one)] for mean, one in zip(answer.mean, series, strict=True)),
         std=tuple(std[: len(one)] for std, one in zip(answer.std, series, strict=True)),
         trace=dict(found.trace),

@@ -96,8 +96,12 @@ class EquationInZ:
 
     def states(self, z: Float[Array, "*times state"]) -> Float[Array, "*times state"]:
         """Standardised states of standardised z."""
-        x = self.change.to_x(self.center + self.scale * z, self.names)
-        return (x - self.x.pool.center) / self.x.pool.scale
+
+        def beside(vector: Array) -> Array:
+            return jnp.asarray(vector).reshape((1,) * (z.ndim - 1) + (-1,))
+
+        x = self.change.to_x(beside(self.center) + beside(self.scale) * z, self.names)
+        return (x - beside(self.x.pool.center)) / beside(self.x.pool.scale)
 
     def states_and_std(self, z: Gaussian) -> tuple[Float[Array, "times state"], Float[Array, "times state"]]:
         """Medians of the states, and half of what one standard deviation of z on both sides makes of them."""

@@ -57,12 +57,18 @@ def _joined(one: Run, other: Run) -> Run:
     return Run(other.value, one.seconds + other.seconds, one.compile_seconds + other.compile_seconds)
 
 
-def estimate_each(model: SDE, method: Method, pools: Pool, starts: np.ndarray, key: Key, batch: int) -> Run:
-    """The `Answer`s of many fits along a leading axis; the i-th uses `jax.random.fold_in(key, i)`."""
+def estimate_each(
+    model: SDE, method: Method, pools: Pool, starts: np.ndarray, key: Key, batch: int, numbers: np.ndarray | None = None
+) -> Run:
+    """The `Answer`s of many fits along a leading axis; the i-th uses `jax.random.fold_in(key, i)`.
+
+    `numbers` are those that take the place of i where these fits are some of many.
+    """
     pools = _arrays(pools)
+    numbers = np.arange(len(starts)) if numbers is None else numbers
 
     def rows(index: np.ndarray) -> tuple[Any, ...]:
-        return jax.tree.map(lambda a: a[index], pools), starts[index], index, key
+        return jax.tree.map(lambda a: a[index], pools), starts[index], numbers[index].astype(np.int32), key
 
     return PROGRAMS.run_each(_answers, model, method, rows, len(starts), batch)
 

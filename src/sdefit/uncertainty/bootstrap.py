@@ -27,6 +27,7 @@ from sdefit.uncertainty.importance import sample_posterior
 _SMALL = 4  # times as many again where the diffusion depends on the state: the scheme is of a lower order
 _FINE = 4
 _FACTOR = 4.0  # the most by which a source's G is larger or smaller than the fit's
+_LOST = 20  # draws from a posterior for each different one among them, at which its sampler has lost its way
 
 
 class Values(eqx.Module):
@@ -108,7 +109,17 @@ def _from_posterior(model, method, pools: Pool, estimates: Estimate, draws: int,
 
     run = PROGRAMS.run_each(_Possible(draws), model, method, rows, fits, batch)
     which = np.repeat(np.arange(fits), draws)
-    return which, values_of(*(a.reshape(len(which), *a.shape[2:]) for a in run.value)), run
+    # A flat prior may leave no posterior to draw from: where the sampler has lost its way, the fit is the source.
+    few = np.array([_distinct(theta) < draws / _LOST for theta in np.concatenate([run.value[0], run.value[2]], axis=2)])
+    here = jax.tree.map(lambda a: a[which], generating_of(pools, estimates))
+    found = values_of(*(a.reshape(len(which), *a.shape[2:]) for a in run.value))
+    chosen = jax.tree.map(lambda a, b: np.where(few[which].reshape(-1, *[1] * (a.ndim - 1)), a, b), here, found)
+    return which, chosen, run
+
+
+def _distinct(rows: np.ndarray) -> int:
+    """How many different rows there are of finite numbers."""
+    return len(np.unique(rows[np.isfinite(rows).all(axis=1)], axis=0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,6 +176,9 @@ def _refits(
         data_key, fit_key = jax.random.split(jax.random.fold_in(key, i))
         again = replica(model, pool, init, data_key)
         found = method.refit(model, again, in_units_of(again, pool, init), fit_key)
+        # A search that data without numbers keep from moving ends where it began.
+        usable = jnp.all(jnp.isfinite(again.values))
+        found = eqx.tree_at(lambda e: e.theta, found, jnp.where(usable, found.theta, jnp.nan))
         # What is not asked for (paths, traces) is not computed either.
         return Values(
             found.theta, again.unstandardise_diffusion(found.G), again.unstandardise_noise(found.noise)

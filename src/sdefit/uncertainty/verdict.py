@@ -138,7 +138,8 @@ def _noise_sentences(quantities: Quantities, words: dict[str, str], evidence: Ev
     sentences, P, K = [], len(model.free), len(model.states)
     for place, d in enumerate(quantities.noises):
         state, k = model.observations[d], model.direct[d]
-        process = words.get("GGt" if model.diffusion == "scalar" else f"GGt[{state},{state}]", "identified")
+        own = "" if k is None else model.states[k]  # which a column of another name may measure
+        process = words.get("GGt" if model.diffusion == "scalar" else f"GGt[{own},{own}]", "identified")
         observation = words[f"noise[{state}]"]
         pair = None if k is None else [P + k * (K + 1), P + K * K + d]
         confused = evidence.covariance is not None and pair and _correlated(evidence.covariance, pair) < _CONFUSED
