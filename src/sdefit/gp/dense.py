@@ -14,7 +14,6 @@ from sdefit.gp.kernels import Kernel
 from sdefit.gp.latent import AncestralSampler, Conditional, Draws, LatentParams, Posterior, Solver, row_normals
 from sdefit.ssm.kalman import Observations
 
-
 _ATTEMPTS = 4  # at a Cholesky factor, each with ten times the jitter
 
 
