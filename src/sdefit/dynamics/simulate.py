@@ -81,9 +81,8 @@ def simulate(
     - `paths`: how many independent paths to make, all in one compiled program.
     - `scheme`: "euler" (Euler-Maruyama: strong order 1 where the diffusion does not depend on the states, else 1/2),
       "milstein" (strong order 1, for noises that commute) or "shark" (strong order 1.5, for a diffusion that does not
-      depend on the states). By default "milstein" where the model gives a diffusion that depends on the states and its
-      noises commute, as those do that act on one state each and depend on that state alone; else "euler". What a
-      scheme needs is checked numerically, at x0 and near it.
+      depend on the states). By default "milstein" where the diffusion depends on the states and its noises commute, as
+      those do that act on one state each and depend on that state alone; else "euler".
     - `inputs`: the model's known inputs by name, one number per time; in between they are as the model holds them.
 
     The series has the observed columns as its values; its `path` has all states, `path_states` by name.
@@ -108,11 +107,12 @@ def simulate(
         values, xs, ends = (np.asarray(one) for one in jax.block_until_ready(outcome))
     _refuse_blow_up(ends, maximum, single=paths is None)
     _refuse_unlawful(model, t, values)
-    series = [
-        Series(t, y, states=model.observations, path=x, path_states=model.states, inputs=known)
-        for y, x in zip(values, xs, strict=True)
-    ]
+    series = [_series(model, t, y, x, known) for y, x in zip(values, xs, strict=True)]
     return series[0] if paths is None else series
+
+
+def _series(model: SDE, times: np.ndarray, values: np.ndarray, path: np.ndarray, inputs: Mapping[str, Any]) -> Series:
+    return Series(times, values, states=model.observations, path=path, path_states=model.states, inputs=inputs)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
