@@ -24,8 +24,8 @@ from sdefit.uncertainty.importance import sample_posterior
 
 # Simulation steps for each step of the filter: the drift's slope times a step is then at most an eighth, where the
 # scheme of order 1.5 errs by far less than data tell.
-_SMALL = 4  # times as many again where the diffusion depends on the state: the scheme is of a lower order
 _FINE = 4
+_SMALL = 4  # times as many again where the diffusion depends on the state: the scheme is of a lower order
 _FACTOR = 4.0  # the most by which a source's G is larger or smaller than the fit's
 _LOST = 20  # draws from a posterior for each different one among them, at which its sampler has lost its way
 
