@@ -96,8 +96,7 @@ def simulate(
     t, theta, matrix = read_times(times), read_params(model, params), read_diffusion(model, G)
     maximum = float(t[-1] - t[0]) / DEFAULT_STEPS if step is None else step
     counts = step_counts(t, maximum)
-    known = read_inputs(model, inputs, t)
-    table: Any = (t, known) if known else None
+    table: Any = (t, known) if (known := read_inputs(model, inputs, t)) else None
     with settings():
         start = read_start(model, x0, theta, matrix, float(t[0]), table)
         choice = choose_scheme(model, scheme, theta, np.asarray(start.mean), t, table)

@@ -151,7 +151,7 @@ def _straight(model: SDE, theta: np.ndarray, times: np.ndarray, path: np.ndarray
             return *slopes, g, model.noise_std(t, x, jnp.asarray(theta))
 
         found = [jax.vmap(at, (None, 0))(_moment(model, times, value), points) for value in _INPUTS]
-    sizes = [np.asarray(one) for few in found for one in few]
+    sizes = [np.asarray(one) for part in found for one in part]
     return all(bool(np.all(np.ptp(one, axis=0) <= 1e-9 * (1e-300 + np.max(np.abs(one), initial=0.0)))) for one in sizes)
 
 
