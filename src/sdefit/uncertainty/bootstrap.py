@@ -27,7 +27,7 @@ from sdefit.uncertainty.importance import sample_posterior
 _FINE = 4
 _SMALL = 4  # times as many again where the diffusion depends on the state: the scheme is of a lower order
 _FACTOR = 4.0  # the most by which a source's G is larger or smaller than the fit's
-_LOST = 20  # draws from a posterior for each different one among them, at which its sampler has lost its way
+_LOST = 8  # draws from a posterior for each different one among them, at which its sampler has lost its way
 
 
 class Values(eqx.Module):
