@@ -16,8 +16,8 @@ def assumptions(model: SDE) -> list[str]:
 
 def _noise(model: SDE) -> str:
     if all(law.name == "normal" and law.estimated for law in model.laws):
-        each = "state" if model.observations == model.states else "observed column"
-        return f"independent Gaussian observation noise, one variance per {each}"
+        per = "state" if model.observations == model.states else "observed column"
+        return f"independent Gaussian observation noise, one variance per {per}"
     return "independent observation noise: " + ", ".join(
         f"{name} {law.name}, standard deviation {'estimated' if law.estimated else 'given'}"
         for name, law in zip(model.observations, model.laws, strict=True)

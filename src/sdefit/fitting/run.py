@@ -120,7 +120,7 @@ def fit_each(
 
 
 def _runs(model: SDE, method: Method, pools: list[Pool], starts: np.ndarray, key: Key, batch: int) -> list[Run]:
-    """The answer of each fit with its share of the time; fits with and without a change of variables are two batches."""
+    """Answer and share of the time of each fit; those with and without a change of variables are two batches."""
     found: dict[int, Run] = {}
     for in_z in sorted({pool.in_z for pool in pools}):
         numbers = np.flatnonzero([pool.in_z == in_z for pool in pools])
@@ -164,8 +164,9 @@ def _package(model: SDE, series: list[Series], method: Method, key: Key, run: Ru
         checks=checks,
         params={name: float(value) for name, value in names.items()},
         G=answer.G,
-        noise=np.array([law.sd if isinstance(law.sd, float) else s
-                        for law, s in zip(model.laws, answer.noise, strict=True)]),
+        noise=np.array(
+            [law.sd if isinstance(law.sd, float) else s for law, s in zip(model.laws, answer.noise, strict=True)]
+        ),
         mean=tuple(mean[: len(one)] for mean, one in zip(answer.mean, series, strict=True)),
         std=tuple(std[: len(one)] for std, one in zip(answer.std, series, strict=True)),
         trace=dict(found.trace),

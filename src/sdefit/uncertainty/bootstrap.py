@@ -27,7 +27,7 @@ from sdefit.uncertainty.importance import sample_posterior
 _FINE = 4
 _SMALL = 4  # times as many again where the diffusion depends on the state: the scheme is of a lower order
 _FACTOR = 4.0  # the most by which a source's G is larger or smaller than the fit's
-_LOST = 20  # draws from a posterior for each different one among them, at which its sampler has lost its way
+_LOST = 8  # draws from a posterior for each different one among them, at which its sampler has lost its way
 
 
 class Values(eqx.Module):
@@ -110,10 +110,12 @@ def _from_posterior(model, method, pools: Pool, estimates: Estimate, draws: int,
     run = PROGRAMS.run_each(_Possible(draws), model, method, rows, fits, batch)
     which = np.repeat(np.arange(fits), draws)
     # A flat prior may leave no posterior to draw from: where the sampler has lost its way, the fit is the source.
-    few = np.array([_distinct(theta) < draws / _LOST for theta in np.concatenate([run.value[0], run.value[2]], axis=2)])
+    lacking = np.array(
+        [_distinct(theta) < draws / _LOST for theta in np.concatenate([run.value[0], run.value[2]], axis=2)]
+    )
     here = jax.tree.map(lambda a: a[which], generating_of(pools, estimates))
     found = values_of(*(a.reshape(len(which), *a.shape[2:]) for a in run.value))
-    chosen = jax.tree.map(lambda a, b: np.where(few[which].reshape(-1, *[1] * (a.ndim - 1)), a, b), here, found)
+    chosen = jax.tree.map(lambda a, b: np.where(lacking[which].reshape(-1, *[1] * (a.ndim - 1)), a, b), here, found)
     return which, chosen, run
 
 

@@ -67,7 +67,8 @@ class PosteriorDensity:
         """θ, G and σ."""
         p = self.likelihood.parameterisation
         point = p.point(p.variance_params(self.coordinates(v)))
-        return point.theta, cholesky_psd(point.Q), jnp.sqrt(point.variance)
+        G = cholesky_psd(point.Q) if p.sizes[1] else jnp.zeros_like(point.Q)  # else no root is to be taken
+        return point.theta, G, jnp.sqrt(point.variance)
 
     def begin(self, estimate: Estimate) -> tuple[Array, Array]:
         """Where draws begin, and a root of their covariance, from an estimate and the curvature there."""

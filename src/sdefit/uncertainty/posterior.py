@@ -56,7 +56,13 @@ def sample(
     if not isinstance(method, LikelihoodMethod):
         raise InputError(f"posterior needs a method with a likelihood, such as sf.ESGF(), not {method.name}")
     bare = eqx.tree_at(lambda e: e.trace, estimate, {})
-    found = Draws(*PROGRAMS.run(_NUTS(draws, warmup, chains), model, method, pool, bare, key).value)
+    inputs = model, method, pool, bare, key
+    try:
+        run = PROGRAMS.run(_NUTS(draws, warmup, chains), *inputs)
+    except jax.errors.JaxRuntimeError:
+        # XLA makes one piece of some samplers (of models without a G of their own), and has no LAPACK in there.
+        run = PROGRAMS.run(_NUTS(draws, warmup, chains, dense=False), *inputs)
+    found = Draws(*run.value)
     if (r_hat := found.r_hat()) > _DISAGREE:
         warnings.warn(
             f"the chains of fit.posterior disagree (split-R̂ = {r_hat:.2f}, above {_DISAGREE}): their draws are not yet"
@@ -68,11 +74,15 @@ def sample(
 
 @dataclasses.dataclass(frozen=True)
 class _NUTS:
-    """The program of so many draws, after so many that adapt, in so many chains."""
+    """The program of so many draws, after so many that adapt, in so many chains.
+
+    Not `dense` it learns the spread of each round coordinate alone.
+    """
 
     draws: int
     warmup: int
     chains: int
+    dense: bool = True
 
     def __call__(self, model: SDE, method: LikelihoodMethod, pool: Pool, estimate: Estimate, key: Key):
         from numpyro.infer import MCMC, NUTS  # here, not above: a second that most uses do not need
@@ -82,7 +92,7 @@ class _NUTS:
         start_key, key = jax.random.split(key)
         begin = 0.5 * jax.random.normal(start_key, (self.chains, center.size))
         sampler = MCMC(
-            NUTS(potential_fn=_potential(posterior, center, half), dense_mass=True, target_accept_prob=0.9),
+            NUTS(potential_fn=_potential(posterior, center, half), dense_mass=self.dense, target_accept_prob=0.9),
             num_warmup=self.warmup, num_samples=self.draws, num_chains=self.chains,
             chain_method="vectorized", progress_bar=False,
         )  # fmt: skip
