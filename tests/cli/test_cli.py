@@ -563,6 +563,47 @@ def test_simulate_a_model_that_gives_its_diffusion(capsys, monkeypatch):
     assert "G must be left out" in refusal(capsys, *command, "--G", "0.3")
 
 
+SPRING = '''name = "spring"
+equations = """
+dx = v*dt
+dv = (-k*x - c*v)*dt + s*dw
+y = x
+"""
+[parameters]
+k = {lower = 0}
+c = {lower = 0}
+s = {lower = 0}
+'''
+
+
+@pytest.mark.slow
+def test_a_hidden_state_from_simulation_to_report(capsys):
+    """Columns are those that the model observes; states, one of which is hidden, come back from forecasts."""
+    Path("model.toml").write_text(SPRING)
+    truth = ["--param", "k=4", "--param", "c=0.4", "--param", "s=1", "--x0", "0.5,0", "--noise", "0.1"]
+    assert run(["simulate", "--model", "model.toml", *truth, "--until", "4", "--points", "40", "--out", "obs.csv"]) == 0
+    assert Path("obs.csv").read_text().startswith("t,y\n")
+    Path("other.csv").write_text(Path("obs.csv").read_text().replace("t,y", "t,deflection", 1))
+    capsys.readouterr()
+    assert "'y'" in refusal(capsys, "fit", "other.csv", "--model", "model.toml")
+    line = refusal(capsys, "fit", "other.csv", "--model", "model.toml", "--states", "deflection,v")
+    assert "--states must name 1 column(s), one for each of y" in line
+    quick = ["--method", "esgf", "--option", "starts=1", "--option", "iterations=20", "--json"]
+    run(["fit", "other.csv", "--model", "model.toml", "--states", "deflection", *quick, "--out", "run"])
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["states"] == ["x", "v"] and len(facts["noise"]) == 1 and set(facts["params"]) == {"k", "c", "s"}
+    assert load("run/fit.nc").series[0].states == ("y",)
+    assert run(["forecast", "run", "--until", "5", "--points", "3", "--out", "ahead.csv"]) == 0
+    with open("ahead.csv", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert len(rows) == 3 and list(rows[0]) == ["t", "x", "x_lower", "x_upper", "v", "v_lower", "v_upper"]
+    assert run(["diagnose", "run"]) == 0
+    assert " y " in capsys.readouterr().out
+    assert run(["plot", "run"]) == 0
+    assert run(["report", "run"]) == 0
+    assert "noise[y]" in Path("run/report.html").read_text()
+
+
 def test_compare_for_machines(observed, capsys):
     assert run(["compare", "obs.csv", "--model", "model.toml", "--methods", "moments", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)

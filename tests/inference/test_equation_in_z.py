@@ -178,3 +178,20 @@ def test_data_near_the_end_of_a_range_are_left_as_they_are(lowest, through):
 def test_data_outside_the_range_are_left_as_they_are():
     model, series, *_ = square_root()
     assert not pool_of(model, [sf.Series(series.times, series.values - 5.0, ["x"])]).in_z
+
+
+def test_a_known_noise_and_a_given_beginning_change_with_the_units():
+    """k is per time, m as x, s as √(x/time)."""
+    _, series, *_ = square_root()
+
+    def found(size, time):
+        model = sf.equations(
+            "dx = k*(m - x)*dt + s*sqrt(x)*dw", params=CIR, noise={"x": sf.normal(sd=0.05 * size)},
+            initial={"x": (2.0 * size, 0.3 * size)},
+        )  # fmt: skip
+        data = sf.Series(7.0 + time * series.times, size * series.values, ["x"])
+        value, (pool, *_) = total(model, data, (2.0 / time, 3.0 * size, 0.5 * (size / time) ** 0.5), steps=2)
+        assert pool.in_z
+        return value + (40 - 1) * np.log(size)  # `total` leaves the volume of the first row out
+
+    assert found(1e4, 1e-3) == pytest.approx(found(1.0, 1.0), rel=1e-9)
