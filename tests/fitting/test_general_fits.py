@@ -10,7 +10,6 @@ import pytest
 import sdefit as sf
 from general_models import (
     FILTER,
-    SPRING,
     TRUTH,
     positives,
     spring,
