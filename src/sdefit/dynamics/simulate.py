@@ -81,9 +81,8 @@ def simulate(
     - `paths`: how many independent paths to make, all in one compiled program.
     - `scheme`: "euler" (Euler-Maruyama: strong order 1 where the diffusion does not depend on the states, else 1/2),
       "milstein" (strong order 1, for noises that commute) or "shark" (strong order 1.5, for a diffusion that does not
-      depend on the states). By default "milstein" where the model gives a diffusion that depends on the states and its
-      noises commute, as those do that act on one state each and depend on that state alone; else "euler". What a
-      scheme needs is checked numerically, at x0 and near it.
+      depend on the states). By default "milstein" where the diffusion depends on the states and its noises commute, as
+      those do that act on one state each and depend on that state alone; else "euler".
     - `inputs`: the model's known inputs by name, one number per time; in between they are as the model holds them.
 
     The series has the observed columns as its values; its `path` has all states, `path_states` by name.
@@ -97,8 +96,7 @@ def simulate(
     t, theta, matrix = read_times(times), read_params(model, params), read_diffusion(model, G)
     maximum = float(t[-1] - t[0]) / DEFAULT_STEPS if step is None else step
     counts = step_counts(t, maximum)
-    known = read_inputs(model, inputs, t)
-    table: Any = (t, known) if known else None
+    table: Any = (t, known) if (known := read_inputs(model, inputs, t)) else None
     with settings():
         start = read_start(model, x0, theta, matrix, float(t[0]), table)
         choice = choose_scheme(model, scheme, theta, np.asarray(start.mean), t, table)
@@ -108,11 +106,12 @@ def simulate(
         values, xs, ends = (np.asarray(one) for one in jax.block_until_ready(outcome))
     _refuse_blow_up(ends, maximum, single=paths is None)
     _refuse_unlawful(model, t, values)
-    series = [
-        Series(t, y, states=model.observations, path=x, path_states=model.states, inputs=known)
-        for y, x in zip(values, xs, strict=True)
-    ]
+    series = [_series(model, t, y, x, known) for y, x in zip(values, xs, strict=True)]
     return series[0] if paths is None else series
+
+
+def _series(model: SDE, times: np.ndarray, values: np.ndarray, path: np.ndarray, inputs: Mapping[str, Any]) -> Series:
+    return Series(times, values, states=model.observations, path=path, path_states=model.states, inputs=inputs)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))

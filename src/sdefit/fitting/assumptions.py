@@ -1,5 +1,6 @@
 """What a fit takes for granted, in sentences."""
 
+from sdefit.dynamics.description import hidden_states
 from sdefit.dynamics.sde import SDE
 
 
@@ -15,8 +16,8 @@ def assumptions(model: SDE) -> list[str]:
 
 def _noise(model: SDE) -> str:
     if all(law.name == "normal" and law.estimated for law in model.laws):
-        each = "state" if model.observations == model.states else "observed column"
-        return f"independent Gaussian observation noise, one variance per {each}"
+        per = "state" if model.observations == model.states else "observed column"
+        return f"independent Gaussian observation noise, one variance per {per}"
     return "independent observation noise: " + ", ".join(
         f"{name} {law.name}, standard deviation {'estimated' if law.estimated else 'given'}"
         for name, law in zip(model.observations, model.laws, strict=True)
@@ -26,9 +27,8 @@ def _noise(model: SDE) -> str:
 def _hidden(model: SDE) -> list[str]:
     """Which states are hidden, and where the states begin."""
     said = []
-    if model.hidden:
-        many = len(model.hidden) > 1
-        said.append(f"{', '.join(model.hidden)} {'are' if many else 'is'} not measured as such (hidden).")
+    if hidden := hidden_states(model):
+        said.append(f"{', '.join(hidden)} {'are' if len(hidden) > 1 else 'is'} not measured (hidden).")
     if isinstance(model.initial, str):
         words = {"rest": "at rest", "stationary": "in their stationary distribution"}
         said.append(f"The states begin {words[model.initial]}.")

@@ -35,10 +35,10 @@ def guess_by_candidates(
     model, pool = parameterisation.model, parameterisation.pool
     u = _candidates(parameterisation, start, key)
     steps = jnp.where(jnp.diff(pool.times, axis=1, prepend=pool.times[:, :1]) > 0, _STEPS, 0).astype(jnp.int32)
-    loose = _LOOSE if model.hidden else 0.0
+    extra = _LOOSE if model.hidden else 0.0
 
     def misfit(u):
-        point = parameterisation.point(parameterisation.variance_params(u), loose)
+        point = parameterisation.point(parameterisation.variance_params(u), extra)
         total, done = filter_pool(model, pool, point, steps, rule)
         return jnp.where(jnp.isfinite(total), -total, jnp.inf), filtered_path(model, pool, point, done)
 
@@ -65,8 +65,8 @@ def _candidates(parameterisation: Parameterisation, start: Theta, key: Key) -> F
     keys = jax.random.split(key, 5)
     theta = _in_units(parameterisation, keys[0])
     given = jnp.where(jnp.isnan(start), 0.0, bounds.unconstrain(jnp.nan_to_num(start, nan=1.0)))
-    near = given[None, :] + 0.5 * jax.random.normal(keys[1], (n, P)) * (jnp.arange(n) > 0)[:, None]
-    theta = jnp.where(jnp.isnan(start)[None, :], theta, near)
+    about = given[None, :] + 0.5 * jax.random.normal(keys[1], (n, P)) * (jnp.arange(n) > 0)[:, None]
+    theta = jnp.where(jnp.isnan(start)[None, :], theta, about)
     if not model.hidden and P:
         theta = _with_increments(parameterisation, theta, start)
     levels = noise_levels(observations(pool))
@@ -87,8 +87,8 @@ def _in_units(parameterisation: Parameterisation, key: Key) -> Float[Array, "can
     """Unconstrained θ about its units, each candidate with a time scale of its own."""
     model, pool, bounds = parameterisation.model, parameterisation.pool, parameterisation.bounds
     scale_key, key = jax.random.split(key)
-    longest = jnp.log(jnp.maximum(jnp.max(pool.times), 2.0))
-    time = jnp.exp(longest * jax.random.uniform(scale_key, (_CANDIDATES,)))
+    log_span = jnp.log(jnp.maximum(jnp.max(pool.times), 2.0))
+    time = jnp.exp(log_span * jax.random.uniform(scale_key, (_CANDIDATES,)))
     unit = jax.vmap(lambda time: parameter_units(model, pool, time))(time) / bounds.unit[None, :]
     normal = jax.random.normal(key, unit.shape)
     return jnp.where(bounds.one_sided, jnp.log(unit) + normal, jnp.where(bounds.two_sided, 1.5 * normal, unit * normal))

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from sdefit.dynamics.description import hidden_states
 from sdefit.dynamics.laws import Normal
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
@@ -25,7 +26,7 @@ def _other_laws(model: SDE) -> bool:
 ABILITIES = {
     "ode": Ability("no process noise (an ODE)", lambda model: model.diffusion == "none"),
     "inputs": Ability("inputs", lambda model: bool(model.inputs)),
-    "hidden": Ability("hidden states", lambda model: bool(model.hidden)),
+    "hidden": Ability("hidden states", lambda model: bool(hidden_states(model))),
     "observation": Ability("observation equations", lambda model: model.h_function is not None),
     "diffusion": Ability("a diffusion of its own", lambda model: model.diffusion == "given"),
     "noise": Ability("known observation noise", lambda model: not all(law.estimated for law in model.laws)),

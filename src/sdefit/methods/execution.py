@@ -70,7 +70,7 @@ def estimate_each(
     def rows(index: np.ndarray) -> tuple[Any, ...]:
         return jax.tree.map(lambda a: a[index], pools), starts[index], numbers[index].astype(np.int32), key
 
-    return PROGRAMS.run_each(_answers, model, method, rows, len(starts), batch)
+    return PROGRAMS.run_each(_answers, model, method, rows, len(starts), batch, method.side_by_side)
 
 
 def smooth(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> Run:

@@ -113,20 +113,28 @@ class Programs:
         return Run(value, time.perf_counter() - ready, ready - begin if waits else 0.0)
 
     def run_each(
-        self, function: Callable[..., Any], model: SDE, method: Hashable, rows: Rows, count: int, batch: int
+        self,
+        function: Callable[..., Any],
+        model: SDE,
+        method: Hashable,
+        rows: Rows,
+        count: int,
+        batch: int,
+        side_by_side: bool = True,
     ) -> Run:
         """`function` of `count` rows, at most `batch` in one run of its program, every core of a CPU at a run.
 
         `rows(index)` are the inputs of the rows so numbered. A last run that is not full repeats its first row, so
-        that it is of the same program.
+        that it is of the same program. Without `side_by_side` there is one run at a time.
         """
-        size = min(batch, -(-count // cores()))
+        size = min(batch, -(-count // (cores() if side_by_side else 1)))
         index = np.arange(-(-count // size) * size).reshape(-1, size)
         many = [rows(np.where(some < count, some, some[0]).astype(np.int32)) for some in index]
         begin, before = time.perf_counter(), self.compilations
         compiled = self._program(function, model, method, many[0]).compiled.result()
         ready = time.perf_counter()
-        values = list(self._runners.map(functools.partial(_call, compiled), many))
+        call = functools.partial(_call, compiled)
+        values = list(self._runners.map(call, many) if side_by_side else map(call, many))
         value = jax.tree.map(lambda *a: np.concatenate(a)[:count], *values)
         return Run(value, time.perf_counter() - ready, ready - begin if self.compilations > before else 0.0)
 

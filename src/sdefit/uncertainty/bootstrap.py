@@ -24,8 +24,8 @@ from sdefit.uncertainty.importance import sample_posterior
 
 # Simulation steps for each step of the filter: the drift's slope times a step is then at most an eighth, where the
 # scheme of order 1.5 errs by far less than data tell.
-_SMALL = 4  # times as many again where the diffusion depends on the state: the scheme is of a lower order
 _FINE = 4
+_SMALL = 4  # times as many again where the diffusion depends on the state: the scheme is of a lower order
 _FACTOR = 4.0  # the most by which a source's G is larger or smaller than the fit's
 _LOST = 8  # draws from a posterior for each different one among them, at which its sampler has lost its way
 
@@ -110,10 +110,12 @@ def _from_posterior(model, method, pools: Pool, estimates: Estimate, draws: int,
     run = PROGRAMS.run_each(_Possible(draws), model, method, rows, fits, batch)
     which = np.repeat(np.arange(fits), draws)
     # A flat prior may leave no posterior to draw from: where the sampler has lost its way, the fit is the source.
-    few = np.array([_distinct(theta) < draws / _LOST for theta in np.concatenate([run.value[0], run.value[2]], axis=2)])
+    lacking = np.array(
+        [_distinct(theta) < draws / _LOST for theta in np.concatenate([run.value[0], run.value[2]], axis=2)]
+    )
     here = jax.tree.map(lambda a: a[which], generating_of(pools, estimates))
     found = values_of(*(a.reshape(len(which), *a.shape[2:]) for a in run.value))
-    chosen = jax.tree.map(lambda a, b: np.where(few[which].reshape(-1, *[1] * (a.ndim - 1)), a, b), here, found)
+    chosen = jax.tree.map(lambda a, b: np.where(lacking[which].reshape(-1, *[1] * (a.ndim - 1)), a, b), here, found)
     return which, chosen, run
 
 

@@ -19,7 +19,7 @@ def covariance(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> Ru
     if not method.knows_covariance:
         return None
     run = PROGRAMS.run(_information, model, method, *_inputs(pool, estimate))
-    return run._replace(value=in_users_units(model, run.value, pool))
+    return run._replace(value=in_users_units(model, run.value, pool.scale, pool.time_scale, pool.column_scale))
 
 
 def precompile(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> None:
@@ -28,9 +28,13 @@ def precompile(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> No
         PROGRAMS.start(_information, model, method, *_inputs(pool, estimate))
 
 
-def in_users_units(model: SDE, covariance: Any, pool: Pool) -> np.ndarray:
-    """A covariance of (θ, G Gᵀ row by row, σ²) whose last two are standardised, in the user's units."""
-    scale, columns, time = np.asarray(pool.scale), np.asarray(pool.column_scale), float(np.asarray(pool.time_scale))
+def in_users_units(model: SDE, covariance: Any, scale: Any, time_scale: Any, columns: Any = None) -> np.ndarray:
+    """A covariance of (θ, G Gᵀ row by row, σ²) whose last two are standardised, in the user's units.
+
+    The scales of observed columns are those of the states unless they are given.
+    """
+    scale, time = np.asarray(scale), float(np.asarray(time_scale))
+    columns = scale if columns is None else np.asarray(columns)
     units = np.concatenate([np.ones(len(model.free)), np.outer(scale, scale).ravel() / time, columns**2])
     return units[:, None] * np.asarray(covariance) * units[None, :]
 
