@@ -1,8 +1,8 @@
 """Models with hidden states, observation equations and noise that grows with the state: how exact, how well covered.
 
-    python experiments/general_models.py --out experiments/rows/general_models.csv.bz2  # 100 realizations of each
+    python experiments/general_models.py --out general_models.csv.bz2  # 100 realizations of each
     python experiments/general_models.py --systems oscillator --realizations 20 --out /tmp/rows.csv
-    python experiments/general_models.py --summarise experiments/rows/general_models.csv.bz2
+    python experiments/general_models.py --summarise general_models.csv.bz2
 
 Each realization is simulated from the truth, fitted by the default method without start values, and has 90 % intervals
 from the posterior (`draws=0`). `fit_each` fits all of a system. For the oscillator the exact maximum likelihood of the
