@@ -45,8 +45,8 @@ class Forecast:
     observations: np.ndarray
     level: float
     failed: int
-    notes: tuple[str, ...]
-    columns: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()  # those of the states unless they are given
 
     @property
     def mean(self) -> np.ndarray:
@@ -102,7 +102,7 @@ class Forecast:
         return {
             "crps": crps,
             "energy": energy,
-            "mean_crps": dict(zip(self.columns, np.nanmean(crps, axis=0).tolist(), strict=True)),
+            "mean_crps": dict(zip(self.columns or self.names, np.nanmean(crps, axis=0).tolist(), strict=True)),
             "mean_energy": float(np.nanmean(energy)),
             "coverage": float(inside[known].mean()),
         }
