@@ -41,7 +41,7 @@ CASES: dict[str, Case] = {
     "ares": Case({"samples": 32, "batch": 16, "starts": 2}),
     "npsde": Case({"inducing": 8, "lengths": (2.0,), "paths": 8, "rounds": 3}),
     "moments": Case({"starts": 4, "iterations": 40}),
-    "vgpa": Case({"substeps": 2, "starts": 2}, refuses={"none": "method vgpa takes no model with no process noise"}),
+    "vgpa": Case({"substeps": 2, "starts": 2}, refuses={"none": "VGPA needs a model with diffusion"}),
 }
 
 

@@ -241,24 +241,6 @@ def test_every_choice_that_ablation_removes_is_there(monkeypatch):
         script("experiments/ablation.py").put(ablation.priors, "WIDTH_OF_NOTHING", 1.0)
 
 
-def test_general_models_stand_beside_exact_maximum_likelihood(tmp_path, capsys):
-    general, out = script("experiments/general_models.py"), tmp_path / "rows.csv"
-    general.main(["--systems", "oscillator", "--realizations", "2", "--seed", "5", "--out", str(out)])
-    rows, printed = pd.read_csv(out), capsys.readouterr().out
-    assert list(rows.quantity) == ["k", "c", "s", "noise[x]"] * 2
-    # Weak priors: near the maximum, and never above it (six digits are kept).
-    fall = rows.reference_log_likelihood - rows.log_likelihood
-    assert (fall > -2e-3).all() and (fall < 0.5).all()
-    assert ((rows.lower < rows.estimate) & (rows.estimate < rows.upper)).all()
-    k = rows[rows.quantity == "k"]
-    line = next(line.split() for line in printed.splitlines() if line.split()[:2] == ["oscillator", "k"])
-    assert float(line[4]) == pytest.approx(np.sqrt(np.mean((k.estimate - 4.0) ** 2)), rel=1e-3)
-    general.main(["--summarise", str(out)])
-    assert [one.split()[:3] for one in capsys.readouterr().out.splitlines()] == [
-        one.split()[:3] for one in printed.splitlines()[1:]
-    ]
-
-
 def test_simulation_based_calibration_ranks_every_truth(tmp_path, capsys):
     sbc, out, figure = script("experiments/sbc.py"), tmp_path / "rows.csv", tmp_path / "ranks.svg"
     small = ["--systems", "ou", "--sets", "2", "--draws", "25", "--warmup", "25"]

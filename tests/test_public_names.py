@@ -11,7 +11,7 @@ import sdefit
 NAMES = {
     # models
     "SDE", "equations", "read_model", "write_model", "systems", "simulate", "real", "positive", "interval", "fixed",
-    "Parameter", "normal", "lognormal",
+    "Parameter",
     # data
     "Series", "read_csv", "write_csv", "from_frame",
     # fits

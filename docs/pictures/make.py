@@ -140,15 +140,17 @@ def hare_lynx() -> Figure:
 
 
 def us_rate() -> Figure:
-    """The interest rate: the record, and the size of monthly changes by level beside the noise of the model."""
-    model = sf.equations("drate = (push - speed*rate)*dt + s*rate**gamma*dw")
+    """The interest rate: the record, and the size of monthly changes by level beside the constant G of the model."""
+    model = sf.equations("drate = speed*(level - rate)", params={"speed": sf.positive()})
     series = sf.read_csv(DATA / "us_10_year_rate.csv", time="date", states=["rate"], time_unit="year")
-    fit = sf.fit(model, series)
+    fit = sf.fit(model, series, sf.ESGF())
     years, x = 1962 + series.times - series.times[0], series.values[:, 0]
     made, (left, right) = figure(2)
     left.plot(years, x, color=BLUE, lw=1.0)
+    left.axhline(fit.params["level"], color=RED, lw=1, ls="--", label="estimated level, not identified")
     left.set(xlabel="year", ylabel="per cent a year")
     left.set_title("Yield of 10-year US bonds, end of month", **STYLE)
+    left.legend(fontsize=8, frameon=False)
     before, size = x[:-1], np.abs(np.diff(x)) * np.sqrt(12)
     right.plot(before, size, "o", color=BLUE, ms=2.5, alpha=0.5, mew=0, label="months")
     edges = np.quantile(before, [0, 1 / 3, 2 / 3, 1])
@@ -156,76 +158,9 @@ def us_rate() -> Figure:
     inside = [(before >= a) & (before <= b) for a, b in itertools.pairwise(edges)]
     spread = [changes[one].std() for one in inside]
     right.stairs(spread, edges, color=INK, lw=2, baseline=None, label="standard deviation, by thirds")
-    rates = np.linspace(x.min(), x.max(), 100)
-    noise = fit.params["s"] * rates ** fit.params["gamma"]
-    right.plot(rates, noise, color=RED, lw=1.5, ls="--", label="noise of the model")
+    right.axhline(fit.G[0, 0], color=RED, lw=1.5, ls="--", label="estimate of G")
     right.set(xlabel="rate at the start of the month", ylabel="change per root year")
     right.set_title("Size of monthly changes", **STYLE)
-    right.legend(fontsize=8, frameon=False)
-    return made
-
-
-def building_heat() -> Figure:
-    """The heated house: temperatures, that of the envelope hidden, and the residuals of three models."""
-    inputs, names = ["Ta", "Ps", "Ph"], ("Ci", "Ce", "Ch", "Ria", "Rie", "Rea", "Rih", "Aw")
-    outer = "dTe = ((Ti - Te)/(Rie*Ce) + (Ta - Te)/(Rea*Ce))*dt + se*dw2\nyTi = Ti\n"
-    texts = {
-        "air": "dTi = ((Ta - Ti)/(Ria*Ci) + Aw*Ps/Ci + Ph/Ci)*dt + si*dw\nyTi = Ti",
-        "air and envelope": f"dTi = ((Te - Ti)/(Rie*Ci) + Aw*Ps/Ci + Ph/Ci)*dt + si*dw1\n{outer}",
-        "air, envelope and heater": "dTi = ((Te - Ti)/(Rie*Ci) + (Th - Ti)/(Rih*Ci) + Aw*Ps/Ci)*dt + si*dw1\n"
-        f"dTh = ((Ti - Th)/(Rih*Ch) + Ph/Ch)*dt + sh*dw3\n{outer}",
-    }
-    series = sf.read_csv(DATA / "building_heat.csv", time="hour", states=["yTi"], inputs=inputs)
-    made, (left, right) = figure(2)
-    for (name, text), colour in zip(texts.items(), (ORANGE, GREEN, RED), strict=True):
-        params = {one: sf.positive() for one in names if one in text}
-        fit = sf.fit(sf.equations(text, inputs=inputs, hold="previous", params=params), series)
-        residuals = fit.diagnose().residuals[0][1:, 0]
-        lags = np.arange(1, 25)
-        seen = [np.mean(residuals[n:] * residuals[:-n]) / np.mean(residuals**2) for n in lags]
-        right.plot(lags / 4, seen, "o-", color=colour, ms=3, lw=0.8, label=name)
-    states, days = fit.states(), series.times / 24
-    for k, (name, colour) in enumerate((("indoors", BLUE), ("envelope, hidden", RED))):
-        at = fit.model.states.index(("Ti", "Te")[k])
-        left.fill_between(days, states.lower[:, at], states.upper[:, at], color=colour, alpha=0.25, lw=0)
-        left.plot(days, states.mean[:, at], color=colour, lw=1.2, label=name)
-    left.plot(days, series.inputs["Ta"], color="#888888", lw=1.0, label="outdoors")
-    left.set(xlabel="days", ylabel="°C")
-    left.set_title("Temperatures", **STYLE)
-    left.legend(fontsize=8, frameon=False)
-    right.axhline(0, color="#888888", lw=0.8)
-    right.set(xlabel="hours", ylabel="autocorrelation")
-    right.set_title("Residuals of three models", **STYLE)
-    right.legend(fontsize=8, frameon=False)
-    return made
-
-
-def sunspots() -> Figure:
-    """The sunspots: numbers with the forecast, and the autocorrelation of their roots in data and model."""
-    text = "root'' = -((2*pi/period)**2 + decay**2)*(root - level) - 2*decay*root' + s*dw"
-    model = sf.equations(text, params={"period": sf.positive(), "decay": sf.positive()})
-    series = sf.read_csv(DATA / "sunspots.csv", time="year", states=["root"])
-    fit = sf.fit(model, series)
-    ahead = fit.forecast(np.arange(2009.0, 2031.0), draws=1000, key=1)
-    made, (left, right) = figure(2)
-    x, late = series.values[:, 0], series.times >= 1900
-    left.plot(series.times[late], x[late] ** 2, "o-", color=BLUE, ms=2.5, lw=0.9, label="observed")
-    left.fill_between(ahead.times, ahead.lower[:, 0] ** 2, ahead.upper[:, 0] ** 2, color=ORANGE, alpha=0.3, lw=0)
-    left.plot(ahead.times, ahead.mean[:, 0] ** 2, color=ORANGE, label="forecast, 90 % band")
-    left.set(xlabel="year", ylabel="sunspots", ylim=(0, None))
-    left.set_title("Mean number of sunspots in a year", **STYLE)
-    left.legend(fontsize=8, frameon=False)
-    lags, fine, away = np.arange(1, 41), np.linspace(0, 40, 400), x - x.mean()
-    seen = [np.mean(away[n:] * away[:-n]) / np.mean(away**2) for n in lags]
-    p, turn = fit.params, 2 * np.pi / fit.params["period"]
-    variance = p["s"] ** 2 / (4 * p["decay"] * (turn**2 + p["decay"] ** 2))
-    share = variance / (variance + fit.noise[0] ** 2)
-    swing = np.cos(turn * fine) + p["decay"] / turn * np.sin(turn * fine)
-    right.axhline(0, color="#888888", lw=0.8)
-    right.plot(lags, seen, "o", color=INK, ms=3.5, label="data")
-    right.plot(fine, share * np.exp(-p["decay"] * fine) * swing, color=RED, label="fitted model")
-    right.set(xlabel="years", ylabel="autocorrelation")
-    right.set_title("Square root of the number", **STYLE)
     right.legend(fontsize=8, frameon=False)
     return made
 
@@ -337,10 +272,7 @@ def field() -> Figure:
     return made
 
 
-PICTURES = (
-    front, tutorial, hare_lynx, verdicts, us_rate, ice_core, el_nino, building_heat, sunspots,
-    latent, uncertainty, field,
-)  # fmt: skip
+PICTURES = (front, tutorial, hare_lynx, verdicts, us_rate, ice_core, el_nino, latent, uncertainty, field)
 
 
 def main(names: list[str]) -> None:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sdefit.diagnosis import Diagnosis as Diagnosis
     from sdefit.dynamics import systems as systems
     from sdefit.dynamics.equations import equations as equations
-    from sdefit.dynamics.laws import lognormal as lognormal
-    from sdefit.dynamics.laws import normal as normal
     from sdefit.dynamics.model_file import read_model as read_model
     from sdefit.dynamics.model_file import write_model as write_model
     from sdefit.dynamics.parameters import Parameter as Parameter
@@ -59,7 +57,6 @@ _HOMES = {
     "sdefit.data": ("Series", "from_frame", "read_csv", "write_csv"),
     "sdefit.diagnosis": ("Diagnosis",),
     "sdefit.dynamics.equations": ("equations",),
-    "sdefit.dynamics.laws": ("lognormal", "normal"),
     "sdefit.dynamics.model_file": ("read_model", "write_model"),
     "sdefit.dynamics.parameters": ("Parameter", "fixed", "interval", "positive", "real"),
     "sdefit.dynamics.sde": ("SDE",),
@@ -120,8 +117,6 @@ __all__ = [
     "from_frame",
     "interval",
     "load",
-    "lognormal",
-    "normal",
     "positive",
     "read_csv",
     "read_model",

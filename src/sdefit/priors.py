@@ -20,7 +20,6 @@ from sdefit.ssm.kalman import Observations
 WIDTH_G = 1.0  # of log ‖G_k‖ about its level
 WIDTH_NOISE = 2.0  # of log σ_k
 WIDTH_THETA = 3.0  # of θ, in natural scales
-WIDTH_UNIT = 5.0  # of log θ about its unit in those of the data, where no natural scale is known
 
 
 class NoiseLevels(NamedTuple):

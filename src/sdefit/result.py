@@ -132,7 +132,7 @@ class Estimate(eqx.Module):
 
     theta: Theta
     G: Float[Array, "state state"]
-    noise: Float[Array, "columns"]
+    noise: Float[Array, "state"]
     mean: Float[Array, "series times state"]
     std: Float[Array, "series times state"]
     criterion: Scalar

@@ -22,8 +22,6 @@ from sdefit.cli.app import run
 from sdefit.cli.cite import ENTRIES
 from sdefit.data import read_csv, write_csv
 from sdefit.dynamics.model_file import read_model
-from sdefit.dynamics.parameters import positive
-from sdefit.dynamics.sde import SDE
 from sdefit.dynamics.simulate import simulate
 from sdefit.fitting import load
 from sdefit.uncertainty import Intervals
@@ -229,19 +227,6 @@ def test_lists(capsys):
     assert "moments" in json.loads(capsys.readouterr().out)["methods"]
     assert run(["models", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["lv"]["params"]["c"] == 4.0
-
-
-def test_a_model_is_shown(capsys):
-    Path("model.toml").write_text('equations = "dx = a*x*dt + s*x*dw"\n[noise]\nx = "lognormal"\n')
-    assert run(["models", "--show", "model.toml"]) == 0
-    assert "dx = a*x*dt + s*x*dw\n" in (shown := capsys.readouterr().out)
-    assert "observed    x, lognormal, sd estimated\n" in shown
-    assert run(["models", "--show", "model.toml", "--latex"]) == 0
-    assert capsys.readouterr().out.startswith("\\begin{aligned}\n\\mathrm{d} x &=")
-    assert run(["models", "--show", "lv", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["states"] == ["prey", "predator"]
-    assert "--latex must stand with --show FILE" in refusal(capsys, "models", "--latex")
-    assert "--show must be a TOML file or one of" in refusal(capsys, "models", "--show", "no_such_model")
 
 
 def test_cite_names_the_paper_of_every_method(capsys):
@@ -544,64 +529,6 @@ def test_simulate_a_model_of_ones_own(capsys):
     assert run([*command, "--times", "0,0.5,3", "--out", "other.csv"]) == 0
     assert read_csv("other.csv").times.tolist() == [0.0, 0.5, 3.0]
     assert "other.csv: mine, 3 times" in capsys.readouterr().out
-
-
-def test_simulate_a_model_that_gives_its_diffusion(capsys, monkeypatch):
-    """Its columns are written, not its hidden states; it takes no G, and no x0 where it gives its start."""
-    shaken = SDE(
-        lambda t, x, p: [x[1], -p["k"] * x[0]], ["x", "v"], {"k": positive()}, lambda t, x, p: [[0.0], [0.3]],
-        observe=lambda t, x, p: [10 * x[0]], observations=["y"], initial={"x": 1.0, "v": 0.0},
-    )  # fmt: skip
-    monkeypatch.setattr("sdefit.cli._shared.read_model", lambda path: shaken)
-    command = ["simulate", *OWN, "-p", "k=2", "--until", "2", "--points", "8", "--noise", "0.1"]
-    assert run([*command, "--out", "mine.csv"]) == 0
-    assert Path("mine.csv").read_text().splitlines()[0] == "t,y"
-    same = simulate(shaken, {"k": 2.0}, times=np.linspace(0, 2, 9), noise=0.1)
-    np.testing.assert_array_equal(read_csv("mine.csv").values, same.values)
-    assert run([*command, "--x0", "2,1", "--out", "other.csv", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["truth"]["x0"] == [2.0, 1.0]
-    assert "G must be left out" in refusal(capsys, *command, "--G", "0.3")
-
-
-SPRING = '''name = "spring"
-equations = """
-dx = v*dt
-dv = (-k*x - c*v)*dt + s*dw
-y = x
-"""
-[parameters]
-k = {lower = 0}
-c = {lower = 0}
-s = {lower = 0}
-'''
-
-
-@pytest.mark.slow
-def test_a_hidden_state_from_simulation_to_report(capsys):
-    """Columns are those that the model observes; states, one of which is hidden, come back from forecasts."""
-    Path("model.toml").write_text(SPRING)
-    truth = ["--param", "k=4", "--param", "c=0.4", "--param", "s=1", "--x0", "0.5,0", "--noise", "0.1"]
-    assert run(["simulate", "--model", "model.toml", *truth, "--until", "4", "--points", "40", "--out", "obs.csv"]) == 0
-    assert Path("obs.csv").read_text().startswith("t,y\n")
-    Path("other.csv").write_text(Path("obs.csv").read_text().replace("t,y", "t,deflection", 1))
-    capsys.readouterr()
-    assert "'y'" in refusal(capsys, "fit", "other.csv", "--model", "model.toml")
-    line = refusal(capsys, "fit", "other.csv", "--model", "model.toml", "--states", "deflection,v")
-    assert "--states must name 1 column(s), one for each of y" in line
-    quick = ["--method", "esgf", "--option", "starts=1", "--option", "iterations=20", "--json"]
-    run(["fit", "other.csv", "--model", "model.toml", "--states", "deflection", *quick, "--out", "run"])
-    facts = json.loads(capsys.readouterr().out)
-    assert facts["states"] == ["x", "v"] and len(facts["noise"]) == 1 and set(facts["params"]) == {"k", "c", "s"}
-    assert load("run/fit.nc").series[0].states == ("y",)
-    assert run(["forecast", "run", "--until", "5", "--points", "3", "--out", "ahead.csv"]) == 0
-    with open("ahead.csv", newline="") as lines:
-        rows = list(csv.DictReader(lines))
-    assert len(rows) == 3 and list(rows[0]) == ["t", "x", "x_lower", "x_upper", "v", "v_lower", "v_upper"]
-    assert run(["diagnose", "run"]) == 0
-    assert " y " in capsys.readouterr().out
-    assert run(["plot", "run"]) == 0
-    assert run(["report", "run"]) == 0
-    assert "noise[y]" in Path("run/report.html").read_text()
 
 
 def test_compare_for_machines(observed, capsys):

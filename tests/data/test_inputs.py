@@ -218,7 +218,7 @@ def test_the_methods_not_fitted_below_can_be_traced_with_inputs(name):
 
 
 def test_npsde_refuses_inputs_by_name():
-    with pytest.raises(ModelError, match="^method npsde takes no model with inputs; use "):
+    with pytest.raises(ModelError, match="^NPSDE needs a model without inputs"):
         fit(driven(), observed(12), NPSDE(), key=KEY)
 
 

@@ -66,17 +66,6 @@ def test_is_a_value_that_cannot_be_changed():
     assert series != "series"
 
 
-def test_the_true_path_may_have_other_columns_than_the_values():
-    series = Series([1, 0, 2], [1, 2, 3], ["y"], path=[[1, 4], [2, 5], [3, 6]], path_states=["x", "v"])
-    assert series.path is not None and series.path.tolist() == [[2, 5], [1, 4], [3, 6]]
-    assert series.path_states == ("x", "v")
-    assert dataclasses.replace(series) == series == pickle.loads(pickle.dumps(series))
-    assert "true path of x, v known" in repr(series)
-    assert list(series.frame().columns) == ["time", "y"]
-    assert [line.get_label() for line in series.plot().axes[0].get_lines()].count("true path") == 0
-    assert dataclasses.replace(series, path=None).path_states == ("y",)
-
-
 def test_prints_what_it_holds():
     series = Series([2, 0, 1], [[1, 2], [NAN, 3], [4, 5]], ["prey", "predator"], name="lake", time_unit="years")
     assert repr(series) == "Series('lake': prey, predator; 3 times from 0 to 2 year; 1 of 6 values missing)"
@@ -274,16 +263,6 @@ REFUSED = [
     ((T, V, ["a", " "]), {}, "states must be names, but number 2 is ' '"),
     ((T, V, ["a", 2]), {}, "states must be names, but number 2 is 2"),
     ((T, [1, 2, 3], "x"), {}, "states must be a list of names, not the string 'x'; write ['x']"),
-    (
-        (T, V),
-        {"path": [[1, 2]], "path_states": ["x", "v"]},
-        "path must be an array of one row per time, (3, K), not (1, 2)",
-    ),
-    (
-        (T, V),
-        {"path": [1, 2, 3], "path_states": ["x", "v"]},
-        "path_states must name each of the 1 column(s) of path, but names 2",
-    ),
     ((T, V), {"path": [[1, 2]]}, "path must have the shape of values, (3, 2), not (1, 2)"),
     (
         (T, [1, 2, 3]),

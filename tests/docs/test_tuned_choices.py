@@ -15,9 +15,7 @@ ROWS = [line for line in PAGE.splitlines() if line.startswith("|")]
 ROOMS = ("data", "diagnosis", "dynamics", "gp", "inference", "matching", "methods", "optimise", "ssm", "uncertainty")
 FILES = [file for room in ROOMS for file in sorted((ROOT / "src" / "sdefit" / room).rglob("*.py"))]
 # Numbers of a language, a calendar or a benchmark, not of an estimate.
-ELSEWHERE = (
-    "parser.py", "expressions.py", "mathml.py", "model_file.py", "arguments.py", "clock.py", "simulate.py",
-)  # fmt: skip
+ELSEWHERE = ("parser.py", "expressions.py", "printing.py", "model_file.py", "arguments.py", "clock.py", "simulate.py")
 
 
 def constants() -> list[tuple[str, str, tuple[float, ...]]]:

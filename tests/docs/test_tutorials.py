@@ -79,8 +79,6 @@ def test_the_checks_object_to_what_the_page_says(tutorial: tuple[Path, Path, Pat
         assert 0.007 < next(check.p for check in checks if check.name == "autocorrelation") < 0.013
         objections.discard("autocorrelation")
     expected = {
-        "building_heat": {"normality", "autocorrelation", "sampling"},
-        "sunspots": {"normality", "autocorrelation"},
         "hare_lynx": set(),
         "us_rate": {"normality"},
         "ice_core": {"normality"},
@@ -100,30 +98,7 @@ def test_derived_numbers_follow(tutorial: tuple[Path, Path, Path]) -> None:
     if page.stem == "el_nino":
         np.testing.assert_allclose([1 / p["rate"], fit.G[0, 0] / np.sqrt(2 * p["rate"])], [0.93, 1.08], rtol=0.02)
     if page.stem == "us_rate":
-        np.testing.assert_allclose(np.log(2) / p["speed"], 12.9, rtol=0.02)
-        np.testing.assert_allclose([p["s"] * rate ** p["gamma"] for rate in (4, 12)], [0.90, 1.51], rtol=0.01)
-        np.testing.assert_allclose(fit.log_likelihood, -142.7, atol=0.1)
-    if page.stem == "building_heat":
-        air, envelope = 1 / (p["Rie"] * p["Ci"]), 1 / (p["Rie"] * p["Ce"])
-        drift = np.array([
-            [-air - 1 / (p["Rih"] * p["Ci"]), air, 1 / (p["Rih"] * p["Ci"])],
-            [envelope, -envelope - 1 / (p["Rea"] * p["Ce"]), 0],
-            [1 / (p["Rih"] * p["Ch"]), 0, -1 / (p["Rih"] * p["Ch"])],
-        ])  # fmt: skip
-        lasts = np.sort(-1 / np.linalg.eigvals(drift))
-        derived = [*lasts, 1 / (p["Rie"] + p["Rea"]), p["Rih"] * p["Ch"]]
-        np.testing.assert_allclose(derived, [0.117, 0.674, 17.3, 0.187, 0.119], rtol=0.02)
-        np.testing.assert_allclose(fit.log_likelihood, 796.5, atol=0.1)
-        residuals = sf.Diagnosis.load(saved).residuals[0][:, 0]
-        large = np.flatnonzero(np.abs(residuals) > 3)
-        assert large.size == 9 and np.sum((large >= 279) & (large <= 283)) == 4 and np.nanmax(residuals) > 7
-    if page.stem == "sunspots":
-        derived = [1 / p["decay"], np.exp(p["decay"] * p["period"])]
-        np.testing.assert_allclose(derived, [6.4, 5.5], rtol=0.02)
-        ahead = fit.forecast(np.arange(2009.0, 2031.0), draws=1000, key=1)
-        assert ahead.times[np.argmax(ahead.mean[:, 0])] == 2014
-        assert ahead.times[:14][np.argmin(ahead.mean[3:14, 0]) + 3] == 2019
-        np.testing.assert_allclose([ahead.lower[5, 0] ** 2, ahead.upper[5, 0] ** 2], [17, 167], rtol=0.1)
+        np.testing.assert_allclose(np.log(2) / p["speed"], 14, rtol=0.02)
     if page.stem == "ice_core":
         cubic = np.array([-p["b"], p["c"], p["a"], p["push"]])
         rests = np.roots(cubic)
@@ -135,7 +110,7 @@ def test_derived_numbers_follow(tutorial: tuple[Path, Path, Path]) -> None:
 
 def test_pages_show_a_table() -> None:
     # Guards the pattern: a table that it did not recognise would leave nothing to compare.
-    assert [len(claims(page)) for page in TUTORIALS] == [11, 4, 10, 7, 5, 5]
+    assert [len(claims(page)) for page in TUTORIALS] == [4, 10, 7, 5]
 
 
 def test_the_sea_swings_back_as_the_page_says() -> None:
@@ -144,25 +119,6 @@ def test_the_sea_swings_back_as_the_page_says() -> None:
     left = [np.mean(x[n:] * x[:-n]) / np.mean(x**2) for n in (1, 6, 12, 18)]
     np.testing.assert_allclose(left, [0.92, 0.40, -0.04, -0.16], atol=0.005)
     np.testing.assert_allclose([x.std(), x.max(), x.min()], [1.08, 4.6, -2.4], atol=0.04)
-
-
-def test_the_record_of_sunspots_is_what_the_page_says() -> None:
-    with (DATA / "sunspots.csv").open(encoding="utf-8") as file:
-        rows = [(float(row["sunspots"]), float(row["root"])) for row in csv.DictReader(file)]
-    spots, root = np.array(rows).T
-    assert (spots.min(), spots.max()) == (0.0, 190.2)
-    assert (int(np.sum(np.diff(spots) > 0)), int(np.sum(np.diff(spots) < 0))) == (127, 180)
-    for values, expected in ((spots, [12, 18, 26]), (root, [1.45, 1.19, 1.29])):
-        bend, middle = np.diff(values, 2), values[1:-1]
-        low, high = np.quantile(middle, [1 / 3, 2 / 3])
-        thirds = [middle < low, (middle >= low) & (middle < high), middle >= high]
-        np.testing.assert_allclose([bend[third].std() for third in thirds], expected, rtol=0.02)
-    peaks = [i for i in range(2, spots.size - 2) if spots[i] == max(spots[max(0, i - 3) : i + 4])]
-    assert (len(peaks), peaks[0], peaks[-1]) == (28, 5, 300)
-    assert (min(np.diff(peaks)), max(np.diff(peaks))) == (7, 17)
-    away = root - root.mean()
-    left = [np.mean(away[n:] * away[:-n]) / np.mean(away**2) for n in (11, 22)]
-    np.testing.assert_allclose(left, [0.70, 0.45], atol=0.006)
 
 
 @pytest.fixture(scope="module")
@@ -183,13 +139,19 @@ def test_the_size_of_changes_is_what_the_page_says(rate: np.ndarray) -> None:
     np.testing.assert_allclose(np.sqrt(np.mean((0.5603 * rate**0.3364) ** 2)), 1.01, atol=0.01)
 
 
-def test_constant_noise_is_as_likely_as_the_page_says(rate: np.ndarray) -> None:
-    # Vasicek's model at equal gaps is an autoregression, whose greatest likelihood is that of least squares. Months
-    # differ in length by 4 %, and there is observation noise in the fit: both move the log-likelihood by little.
+def test_maximum_likelihood_of_the_rate_is_the_regression_that_the_page_names(rate: np.ndarray) -> None:
+    # Vasicek's model at equal gaps is an autoregression: rate' = level + exp(-speed*gap) (rate - level) + noise.
+    # Months differ in length by 4 %, which moves the estimates by far less than a hundredth of their standard errors.
     slope, constant = np.polyfit(rate[:-1], rate[1:], 1)
+    speed = -12 * np.log(slope)
     errors = rate[1:] - constant - slope * rate[:-1]
-    exact = -0.5 * errors.size * (np.log(2 * np.pi * np.mean(errors**2)) + 1)
-    np.testing.assert_allclose(exact, -206.5, atol=1.0)
+    G = np.sqrt(np.mean(errors**2) * 2 * speed / (1 - slope**2))
+    np.testing.assert_allclose([speed, constant / (1 - slope), G], [0.0573, 5.31, 1.123], rtol=1e-3)
+    model = sf.equations("drate = speed*(level - rate)", params={"speed": sf.positive()})
+    series = sf.read_csv(DATA / "us_10_year_rate.csv", time="date", states=["rate"], time_unit="year")
+    plain = sf.fit(model, series, "esgf")
+    np.testing.assert_allclose([plain.params["speed"], plain.params["level"]], [0.0573, 5.31], rtol=2e-3)
+    np.testing.assert_allclose(plain.G[0, 0], 1.124, rtol=1e-3)
 
 
 @pytest.mark.parametrize("path", sorted(DATA.glob("*.csv")), ids=lambda path: path.stem)

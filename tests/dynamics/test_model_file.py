@@ -226,7 +226,7 @@ WRONG = [
         EQ + "difusion = 'full'",
         "unknown key 'difusion'; the keys are name, equations, diffusion, inputs, hold, parameters",
     ),
-    (EQ + "diffusion = 'lower'", "diffusion must be one of full, diagonal, scalar, none, .* not 'lower'"),
+    (EQ + "diffusion = 'lower'", "diffusion must be one of full, diagonal, scalar, none, not 'lower'"),
     (EQ + "name = 3", "name must be one line of text, not 3"),
     (EQ + "inputs = 'u'", "inputs must be a list of names, not 'u'"),
     (EQ + "parameters = 3", "parameters must be a table of names, not 3"),

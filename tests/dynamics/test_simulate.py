@@ -366,7 +366,7 @@ FIXED = SDE(LV.drift, LV.states, {"a": fixed(2.0), "b": positive(), "c": positiv
         ({"step": 0.0}, InputError, "step must be a positive number, not 0.0"),
         ({"step": 1e-12}, InputError, "step must cross the times in at most 1073741824 steps, but 1e-12 takes 2e+12"),
         ({"paths": 0}, InputError, "paths must be a whole number of at least 1, not 0"),
-        ({"scheme": "heun"}, ModelError, "scheme must be one of euler, milstein, shark, not 'heun'"),
+        ({"scheme": "heun"}, ModelError, "scheme must be one of euler, shark, not 'heun'"),
         ({"key": "0"}, InputError, "key must be a whole number or one JAX random key, not '0'; write key=0"),
         ({"key": True}, InputError, "key must be a whole number or one JAX random key, not True; write key=0"),
         ({"key": -1}, InputError, "key must be a whole number from 0 to 4294967295, or a JAX random key, not -1"),

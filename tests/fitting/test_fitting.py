@@ -263,18 +263,6 @@ def test_what_a_method_optimised_has_its_own_name():
     assert float(found.record()["loss"]) == found.loss
 
 
-def test_a_true_path_is_stored_with_a_fit_as_far_as_it_is_of_the_model(tmp_path):
-    """In the order of the model's states, whatever others and whatever order it came with."""
-    one = two_states(0)
-    hidden = dataclasses.replace(one, path=np.ones((len(one), 3)), path_states=["x", "y", "z"])
-    swapped = Series(one.times, one.values[:, ::-1], ["y", "x"], path=one.values[:, ::-1])
-    found = fit(linear_model(), [hidden, swapped], QUICK, key=KEY)
-    found.save(tmp_path / "fit.nc")
-    paths = [loaded.path for loaded in load(tmp_path / "fit.nc").series]
-    assert np.array_equal(paths[0], np.ones((len(one), 2))) and np.array_equal(paths[1], one.values)
-    assert [loaded.path_states for loaded in found.series] == [("x", "y", "z"), ("x", "y")]
-
-
 def test_a_fit_is_drawn_and_reported(tmp_path):
     found = fit(linear_model(), two_states(1), QUICK, key=KEY)
     assert len(found.plot().axes) == 2

@@ -9,14 +9,13 @@ from contract import KEY, ou_series, relaxing
 from sdefit import methods
 from sdefit.data import Series
 from sdefit.dynamics.equations import equations
-from sdefit.dynamics.laws import normal
 from sdefit.dynamics.parameters import fixed, positive, real
 from sdefit.dynamics.sde import SDE
 from sdefit.dynamics.simulate import simulate
 from sdefit.dynamics.systems import double_well
 from sdefit.errors import ModelError
 from sdefit.fitting import fit, fit_each
-from sdefit.methods.auto import Auto, _straight
+from sdefit.methods.auto import Auto
 from sdefit.methods.esgf import ESGF
 from sdefit.methods.mars import MaRS
 
@@ -93,25 +92,6 @@ def test_a_linear_drift_keeps_the_likelihood_and_is_told_of_heavy_tails():
     found = fit(relaxing(), spiky(1), key=KEY)
     assert found.method == Auto() and found.status.ok
     assert "but the prediction errors are far from Gaussian (excess kurtosis" in found.notes[-1]
-
-
-@pytest.mark.parametrize(
-    ("text", "settings", "linear"),
-    [
-        ("dx = rate*(u - x)", {"inputs": ["u"]}, True),
-        ("dx = rate*u*x**2 - x", {"inputs": ["u"]}, False),
-        ("dx = -rate*x*dt + s*dw\ny = k*x", {}, True),
-        ("dx = -rate*x*dt + s*x*dw", {}, False),
-        ("dx = -rate*x*dt + s*dw\ny = x**2", {}, False),
-        ("dx = -rate*x*dt + s*dw", {"noise": {"x": "lognormal"}}, False),
-        ("dx = -rate*x", {"inputs": ["se"], "noise": {"x": normal(sd="se")}}, True),
-        ("dx = -rate*x", {"noise": {"x": normal(sd="0.1*x")}}, False),
-    ],
-)
-def test_it_knows_a_linear_gaussian_model(text, settings, linear):
-    model = equations(text, **settings)
-    path = np.linspace(1.0, 3.0, 30)[:, None]
-    assert _straight(model, np.full(len(model.free), 0.3), np.arange(30.0), path) == linear
 
 
 @pytest.mark.slow

@@ -21,7 +21,6 @@ from test_files import Faulty, Killed
 import sdefit.files
 from sdefit.data import Series, standardise
 from sdefit.dynamics.equations import equations
-from sdefit.dynamics.laws import lognormal, normal
 from sdefit.dynamics.parameters import Parameter, positive, real
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import InputError
@@ -153,53 +152,6 @@ def test_a_python_drift_is_known_by_its_trace(folder):
         assert traced == 0
         np.testing.assert_array_equal(again["slope"], slope)
     assert slopes[1] != slopes[2]
-
-
-def spring(t, x, p):
-    return [x[1], -p["k"] * x[0]]
-
-
-def noise_of(factor):
-    return lambda t, x, p: [[0.0], [factor * p["k"] * x[0]]]
-
-
-def seen(factor):
-    return lambda t, x, p: [factor * x[0] + p["k"] * t]
-
-
-# Two models of each row differ in one thing alone: what Python does in g, h or a law; laws, numbers, beginnings, names.
-GENERAL = {
-    "g": [{"diffusion": noise_of(1.0)}, {"diffusion": noise_of(1.0 + 2**-50)}, {"diffusion": "full"}],
-    "h": [{"observe": seen(2.0), "observations": ["y"]}, {"observe": seen(2.0 + 2**-50), "observations": ["y"]},
-          {"observe": seen(2.0), "observations": ["z"]}, {"hidden": ["v"]}, {}],
-    "law": [{"noise": {"x": one}} for one in (normal(), normal(0.1), normal(0.2), lognormal(), lognormal(0.1),
-                                              normal(lambda t, x, p: x[0]), normal(lambda t, x, p: 2 * x[0]),
-                                              lognormal(lambda t, x, p: x[0]))],
-    "initial": [{"initial": one} for one in (None, "rest", "stationary", {"x": 1.0}, {"x": (1.0, 0.5)}, {"v": 1.0},
-                                             {"x": 1.0, "v": 1.0})],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("what", GENERAL)
-def test_general_models_are_told_apart_by_all_that_they_give(what):
-    made = [SDE(spring, ["x", "v"], {"k": positive()}, **one) for one in GENERAL[what]]
-    told = [keys.of_request(program, model, METHOD, (pool_of(6), KEY), False) for model in made]
-    assert None not in told and len(set(told)) == len(told)
-    again = [SDE(spring, ["x", "v"], {"k": positive()}, **one) for one in GENERAL[what]]
-    assert [keys.of_request(program, model, METHOD, (pool_of(6), KEY), False) for model in again] == told
-
-
-def test_general_models_as_text_are_told_apart_by_all_that_they_give():
-    text = "dx = v*dt\ndv = -k*x*dt + s*dw\n"
-    made = [equations(text + more, **rest) for more, rest in (
-        ("x = x", {}), ("y = x", {}), ("y = 2*x", {}), ("x = x\nv = v", {}), ("x = x", {"initial": "rest"}),
-        ("x = x", {"initial": {"v": 0.0}}), ("x = x", {"noise": {"x": normal(0.1)}}),
-        ("x = x", {"noise": {"x": "lognormal"}}), ("x = x", {"noise": {"x": normal("s*x")}}),
-        ("x = x", {"noise": {"x": normal("k*x")}}),
-    )]  # fmt: skip
-    made += [equations(text.replace("s*dw", other) + "x = x") for other in ("s*x*dw", "s*dw1 + k*dw2", "s*k*dw")]
-    told = [keys.of_request(program, model, METHOD, (pool_of(6), KEY), False) for model in made]
-    assert None not in told and len(set(told)) == len(told)
 
 
 @jax.custom_jvp

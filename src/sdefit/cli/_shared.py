@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LARGEST_SEED = 2**32 - 1
 
 
-def read_model(text: str | None, written: str | None = None, flag: str = "--model") -> "SDE":
+def read_model(text: str | None, written: str | None = None) -> "SDE":
     """The model of a TOML file, the built-in of that name, or that of equations `written` on the command line."""
     if text is None or written is not None:
         return _written(text, written)
@@ -38,7 +38,7 @@ def read_model(text: str | None, written: str | None = None, flag: str = "--mode
         return systems.get(text).model
     except ModelError:
         names = ", ".join(systems.setups())
-        raise ModelError(f"{flag} must be a TOML file or one of {names}, not {text!r}") from None
+        raise ModelError(f"--model must be a TOML file or one of {names}, not {text!r}") from None
 
 
 def _written(text: str | None, written: str | None) -> "SDE":

@@ -19,7 +19,7 @@ def command(
     methods: Annotated[str, typer.Option(help="Methods, comma-separated: see 'sdefit methods'. By default all.")] = "",
     time: Annotated[str | None, typer.Option(help="The time column; t or time unless given.")] = None,
     states: Annotated[
-        str | None, typer.Option(help="Columns that the model observes, in its order: a,b. Its own names unless given.")
+        str | None, typer.Option(help="Columns of the model's states, in its order: a,b. Its own names unless given.")
     ] = None,
     group: Annotated[
         str | None, typer.Option(help="A column that names the series of each row; the series are pooled.")

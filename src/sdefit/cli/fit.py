@@ -28,7 +28,7 @@ def command(
     ] = None,
     time: Annotated[str | None, typer.Option(help="The time column; t or time unless given.")] = None,
     states: Annotated[
-        str | None, typer.Option(help="Columns that the model observes, in its order: a,b. Its own names unless given.")
+        str | None, typer.Option(help="Columns of the model's states, in its order: a,b. Its own names unless given.")
     ] = None,
     group: Annotated[
         str | None, typer.Option(help="A column that names the series of each row; the series are pooled.")
@@ -73,14 +73,13 @@ def command(
 def read_series(
     data: Path, model: "SDE", time: str | None, states: str | None, group: str | None, time_unit: str | None
 ) -> "list[Series]":
-    """The series of a CSV file under the model's names for what it observes."""
+    """The series of a CSV file under the model's names for its states."""
     from sdefit.data import read_csv
 
-    columns = model.observations
-    names = list(columns) if states is None else [name.strip() for name in states.split(",")]
-    if len(names) != len(columns):
-        wanted = ", ".join(columns)
-        raise ModelError(f"--states must name {len(columns)} column(s), one for each of {wanted}, not {states!r}")
+    names = list(model.states) if states is None else [name.strip() for name in states.split(",")]
+    if len(names) != len(model.states):
+        wanted = ", ".join(model.states)
+        raise ModelError(f"--states must name {len(model.states)} column(s), one for each of {wanted}, not {states!r}")
     read = read_csv(data, time=time, states=names, group=group, time_unit=time_unit, inputs=model.inputs)
     return [_renamed(one, model) for one in (read if isinstance(read, list) else [read])]
 
@@ -90,6 +89,6 @@ def _renamed(one: "Series", model: "SDE") -> "Series":
     from sdefit.data import Series
 
     return Series(
-        one.times, one.values, model.observations, notes=one.notes, name=one.name, time_unit=one.time_unit,
+        one.times, one.values, model.states, notes=one.notes, name=one.name, time_unit=one.time_unit,
         origin=one.origin, inputs=one.inputs,
     )  # fmt: skip

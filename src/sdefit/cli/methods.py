@@ -8,15 +8,12 @@ from sdefit.cli import _shared
 
 
 def command(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
-    """List the methods, the default one marked, and which models each takes."""
+    """List the methods, the default one marked."""
     from sdefit import methods
-    from sdefit.methods.abilities import ABILITIES
 
     found = {name: methods.get(name) for name in methods.names()}
     if as_json:
-        facts = {
-            name: {"title": m.title, "reference": m.reference, "takes": sorted(m.takes)} for name, m in found.items()
-        }
+        facts = {name: {"title": m.title, "reference": m.reference} for name, m in found.items()}
         _shared.print_json({"default": methods.DEFAULT, "methods": facts})
         return
     from rich.table import Table
@@ -25,7 +22,3 @@ def command(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON
     for name, method in found.items():
         table.add_row(f"{name} (default)" if name == methods.DEFAULT else name, method.title, method.reference)
     _shared.console().print(table)
-    able = Table("a model with", *found)
-    for name, ability in ABILITIES.items():
-        able.add_row(ability.words, *("yes" if name in m.takes else "" for m in found.values()))
-    _shared.console().print(able)

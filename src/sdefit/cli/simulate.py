@@ -21,21 +21,14 @@ def command(
     param: Annotated[
         list[str] | None, typer.Option("--param", "-p", help="A parameter: -p rate=0.5 -p level=1.")
     ] = None,
-    x0: Annotated[
-        str | None, typer.Option("--x0", help="The first state, one number for each: 5,3. A model may give it.")
-    ] = None,
+    x0: Annotated[str | None, typer.Option("--x0", help="The first state, one number for each: 5,3.")] = None,
     G: Annotated[
         str | None,
-        typer.Option(
-            "--G",
-            help="Diffusion: 0.5, a diagonal 0.3,0.2 or the rows of a matrix 0.3,0;0.1,0.2. Not if the model has one.",
-        ),
+        typer.Option("--G", help="Diffusion: 0.5, a diagonal 0.3,0.2 or the rows of a matrix 0.3,0;0.1,0.2."),
     ] = None,
     noise: Annotated[
         str | None,
-        typer.Option(
-            help="Standard deviation of the observation noise, one for all columns or for each; 0 unless given."
-        ),
+        typer.Option(help="Standard deviation of the observation noise, one for all or for each; 0 unless given."),
     ] = None,
     until: Annotated[float | None, typer.Option(help="The last time, evenly spaced from 0.")] = None,
     points: Annotated[int | None, typer.Option(min=2, help="With --until: how many steps, by default 100.")] = None,
@@ -79,7 +72,7 @@ def _builtin(name: str) -> tuple[str, dict[str, Any], str]:
 def _own(model: str, named: Mapping[str, Any]) -> tuple[str, dict[str, Any], str]:
     """The same for a model file and the options beside it."""
     sde, flags = _shared.read_model(model), set(named)
-    if "--x0" not in flags and sde.initial is None:
+    if "--x0" not in flags:
         raise ModelError(f"--x0 must be given with --model: one number each for {', '.join(sde.states)}")
     if ("--until" in flags) == ("--times" in flags):
         came = "both" if "--until" in flags else "neither"
@@ -90,7 +83,7 @@ def _own(model: str, named: Mapping[str, Any]) -> tuple[str, dict[str, Any], str
     given = {
         "model": sde,
         "params": {name: _numbers("--param", text) for name, text in params.items()},
-        "x0": _numbers("--x0", named["--x0"]) if "--x0" in flags else None,
+        "x0": _numbers("--x0", named["--x0"]),
         "times": _numbers("--times", named["--times"]) if "--times" in flags else _evenly(named),
         "G": _numbers("--G", named["--G"]) if "--G" in flags else None,
         "noise": _numbers("--noise", named.get("--noise", "0")),

@@ -39,8 +39,3 @@ class TimeWithInputs(NamedTuple):
         gap = times[following] - times[row]
         fraction = jnp.where(gap > 0, jnp.clip((self.own - times[row]) / jnp.where(gap > 0, gap, 1.0), 0.0, 1.0), 0.0)
         return {name: values[name][row] + fraction * (values[name][following] - values[name][row]) for name in names}
-
-
-def at_time(time: Scalar, table: Table | None) -> Scalar | TimeWithInputs:
-    """The time as a model takes it: with the table on the user's own clock, or as it is where there are no inputs."""
-    return time if table is None else TimeWithInputs(time, time, table)

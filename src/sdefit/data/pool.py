@@ -31,22 +31,17 @@ class Pool(eqx.Module):
     observed nowhere, so they change no answer. `stack` adds a leading axis of fits. Inputs are in the user's
     units, at times of their own on the same clock.
 
-    `center` and `scale` are of the states. Where columns measure something else than all of the states, `columns` has
-    center and scale of each column.
-
     The arrays come as NumPy float64, whatever JAX's own default, and become JAX arrays where they are traced.
     """
 
     times: Float[Array, "*fits series times"]
-    values: Float[Array, "*fits series times columns"]  # 0 where not observed
-    observed: Bool[Array, "*fits series times columns"]
+    values: Float[Array, "*fits series times state"]  # 0 where not observed
+    observed: Bool[Array, "*fits series times state"]
     center: Float[Array, "*fits state"]
     scale: Float[Array, "*fits state"]
     time_origin: Float[Array, "*fits series"]
     time_scale: Float[Array, "*fits"]
     inputs: Table | None = None  # times (*fits series rows) and values of the same shape by name
-    columns: tuple[Float[Array, "*fits columns"], Float[Array, "*fits columns"]] | None = None
-    in_z: bool = eqx.field(static=True, default=False)  # whether a filter goes through a change of variables
 
     @property
     def origins(self) -> Any:
@@ -73,36 +68,12 @@ class Pool(eqx.Module):
         zero, table = origin
         return TimeWithInputs(zero + self.time_scale * t, t, table)
 
-    def along(
-        self, value: Callable[[Any, Float[Array, "state"]], Array]
-    ) -> Callable[[Scalar, Float[Array, "state"], Any], Array]:
-        """A function of the user's (t, x), such as h, as one of (t, x, origin) of standardised time and states."""
-        return lambda t, x, origin: value(self.moment(t, origin), self.center + self.scale * x)
-
-    @property
-    def column_center(self) -> Float[Array, "*fits columns"]:
-        """What is 0 in a standardised column."""
-        return self.center if self.columns is None else self.columns[0]
-
-    @property
-    def column_scale(self) -> Float[Array, "*fits columns"]:
-        """What is 1 in a standardised column."""
-        return self.scale if self.columns is None else self.columns[1]
-
-    def unstandardise_columns(self, y: Float[Array, "*batch times columns"]) -> Float[Array, "*batch times columns"]:
-        """Standardised columns in the user's units."""
-        return _beside(self.column_center, y) + _beside(self.column_scale, y) * y
-
-    def unstandardise_noise(self, s: Float[Array, "*batch columns"]) -> Float[Array, "*batch columns"]:
-        """Standard deviations of the noise of columns in the user's units."""
-        return _beside(self.column_scale, s) * s
-
     def unstandardise_path(self, x: Float[Array, "*batch times state"]) -> Float[Array, "*batch times state"]:
         """Standardised states in the user's units."""
         return _beside(self.center, x) + _beside(self.scale, x) * x
 
     def unstandardise_std(self, s: Float[Array, "*batch state"]) -> Float[Array, "*batch state"]:
-        """Standard deviations of states in the user's units."""
+        """Standard deviations of states or of their noise in the user's units."""
         return _beside(self.scale, s) * s
 
     def unstandardise_diffusion(self, G: Float[Array, "state state"]) -> Float[Array, "state state"]:
@@ -155,7 +126,7 @@ def stack(pools: Sequence[Pool]) -> Pool:
         raise DataError("pools must be one or more of equally many series and states to be stacked")
     rows = max(pool.times.shape[1] for pool in pools)
     fields = [_padded_fields(pool, rows) for pool in pools]
-    return _pool(**jax.tree.map(lambda *arrays: np.stack(arrays), *fields), in_z=all(pool.in_z for pool in pools))
+    return _pool(**jax.tree.map(lambda *arrays: np.stack(arrays), *fields))
 
 
 def with_times(pool: Pool, times: Any) -> tuple[Pool, Int[np.ndarray, "asked"]]:
@@ -184,8 +155,6 @@ def with_times(pool: Pool, times: Any) -> tuple[Pool, Int[np.ndarray, "asked"]]:
         time_origin=pool.time_origin,
         time_scale=pool.time_scale,
         inputs=pool.inputs,
-        columns=pool.columns,
-        in_z=pool.in_z,
     )
     return more, _nearest(merged, asked)
 
@@ -290,7 +259,6 @@ def _padded_fields(pool: Pool, rows: int) -> dict[str, Any]:
         "time_origin": np.asarray(pool.time_origin),
         "time_scale": np.asarray(pool.time_scale),
         "inputs": jax.tree.map(lambda array: padded_all(array, edge=True), pool.inputs),
-        "columns": jax.tree.map(np.asarray, pool.columns),
     }
 
 

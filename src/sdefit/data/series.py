@@ -24,8 +24,6 @@ class Series:
     - `values`: an (N, K) array of one column per state, or (N,) for one state. NaN = not observed.
     - `states`: the K names; by default "x", or "x1", "x2", ... when there are several.
     - `path`: the true states (N, K), where they are known because the series was simulated.
-    - `path_states`: the names of the columns of `path`, if they are others than `states`: a simulated series has the
-      true path of hidden states too.
     - `notes`: sentences about what was done to the data on the way in.
     - `name`: the name of the series among several (the value of the group column).
     - `time_unit`: the unit of time. Dates are counted in it: second, minute, hour, day, week, month or
@@ -45,7 +43,6 @@ class Series:
     values: np.ndarray
     states: tuple[str, ...]
     path: np.ndarray | None
-    path_states: tuple[str, ...]
     notes: tuple[str, ...]
     name: str | None
     time_unit: str | None
@@ -59,7 +56,6 @@ class Series:
         states: Sequence[str] | None = None,
         *,
         path: Any = None,
-        path_states: Sequence[str] | None = None,
         notes: Sequence[str] = (),
         name: str | None = None,
         time_unit: str | None = None,
@@ -70,7 +66,7 @@ class Series:
         clock, time_unit, origin, remarks = as_clock(times, time_unit, origin, source)
         table = _table(values, clock)
         names = _names(states, table.shape[1])
-        truth, true_names = _truth(path, path_states, names, len(table), source)
+        truth = None if path is None else _same_shape(path, table, names, source)
         known = _inputs(inputs or {}, clock, names, source)
         order = row_order(clock, table, names, source)
         is_sorted = bool((np.diff(order) > 0).all())
@@ -79,7 +75,6 @@ class Series:
         put(self, "values", _frozen(table, order))
         put(self, "states", names)
         put(self, "path", None if truth is None else _frozen(truth, order))
-        put(self, "path_states", true_names)
         put(self, "notes", tuple(dict.fromkeys((*_notes(notes), *remarks, *(() if is_sorted else (SORTED,))))))
         put(self, "name", name)
         put(self, "time_unit", time_unit)
@@ -115,16 +110,12 @@ class Series:
         return pd.DataFrame(columns, columns=["time", *self.states, *self.inputs])
 
     def plot(self, ax: Any = None) -> Any:
-        """The observations of each state over time: a matplotlib figure, or on the axes `ax`, one for each state.
-
-        The true path is drawn with each column that has the name of one of its states.
-        """
+        """The observations of each state over time: a matplotlib figure, or on the axes `ax`, one for each state."""
         from sdefit.display.plot import on_axes  # here, not above: matplotlib takes half a second
 
         since = f" since {self.origin}" if self.origin else ""
         across = f"time ({self.time_unit}{since})" if self.time_unit else "time"
-        path = {} if self.path is None else dict(zip(self.path_states, self.path.T, strict=True))
-        return on_axes(observation_charts(self.times, self.states, self.values, path, across), ax)
+        return on_axes(observation_charts(self.times, self.states, self.values, self.path, across), ax)
 
     def __len__(self) -> int:
         return len(self.times)
@@ -154,8 +145,7 @@ class Series:
         if self.inputs:
             facts.append(f"inputs {', '.join(self.inputs)}")
         if self.path is not None:
-            of = "" if self.path_states == self.states else f" of {', '.join(self.path_states)}"
-            facts.append(f"true path{of} known")
+            facts.append("true path known")
         return facts
 
 
@@ -174,37 +164,29 @@ def _table(values: Any, clock: np.ndarray) -> np.ndarray:
     return table
 
 
-def _names(states: Sequence[str] | None, width: int, word: str = "states", columns: str = "values") -> tuple[str, ...]:
+def _names(states: Sequence[str] | None, width: int) -> tuple[str, ...]:
     if states is None:
         return ("x",) if width == 1 else tuple(f"x{i + 1}" for i in range(width))
     if isinstance(states, str):
-        raise DataError(f"{word} must be a list of names, not the string {show(states)}; write [{show(states)}]")
+        raise DataError(f"states must be a list of names, not the string {show(states)}; write [{show(states)}]")
     names = tuple(states)
     for i, name in enumerate(names):
         if not isinstance(name, str) or not name.strip():
-            raise DataError(f"{word} must be names, but number {i + 1} is {show(name)}")
+            raise DataError(f"states must be names, but number {i + 1} is {show(name)}")
     if twins := find_twins(names):
-        raise DataError(f"{word} must be different names, but {show(names[twins[0]])} stands twice")
+        raise DataError(f"states must be different names, but {show(names[twins[0]])} stands twice")
     if len(names) != width:
-        raise DataError(f"{word} must name each of the {width} column(s) of {columns}, but names {len(names)}")
+        raise DataError(f"states must name each of the {width} column(s) of values, but names {len(names)}")
     return names
 
 
-def _truth(
-    path: Any, path_states: Sequence[str] | None, names: tuple[str, ...], rows: int, source: Source
-) -> tuple[np.ndarray | None, tuple[str, ...]]:
-    """The true path and the names of its columns: those of the values unless others are given."""
-    if path is None:
-        return None, names
+def _same_shape(path: Any, table: np.ndarray, names: Sequence[str], source: Source) -> np.ndarray:
     truth = as_numbers(path, "path")
     truth = truth[:, None] if truth.ndim == 1 else truth
-    if path_states is None and truth.shape != (rows, len(names)):
-        raise DataError(f"path must have the shape of values, {(rows, len(names))}, not {truth.shape}")
-    if truth.ndim != 2 or len(truth) != rows:
-        raise DataError(f"path must be an array of one row per time, ({rows}, K), not {truth.shape}")
-    true_names = names if path_states is None else _names(path_states, truth.shape[1], "path_states", "path")
-    check_finite(dict(zip(true_names, truth.T, strict=True)), "the true path", source)
-    return truth, true_names
+    if truth.shape != table.shape:
+        raise DataError(f"path must have the shape of values, {table.shape}, not {truth.shape}")
+    check_finite(dict(zip(names, truth.T, strict=True)), "the true path", source)
+    return truth
 
 
 def _inputs(given: Mapping[str, Any], clock: np.ndarray, states: Sequence[str], source: Source) -> dict[str, Any]:

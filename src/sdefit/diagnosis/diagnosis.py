@@ -143,7 +143,7 @@ def check_residuals(model: SDE, found: Residuals) -> tuple[Check, ...]:
 
 def _usable(model: SDE, found: Residuals) -> dict[str, dict[str, np.ndarray]]:
     """The residuals of each state that has enough of them, and does not have all of one value."""
-    per_state = {state: _one_state(found, k) for k, state in enumerate(model.observations)}
+    per_state = {state: _one_state(found, k) for k, state in enumerate(model.states)}
     return {state: rows for state, rows in per_state.items() if len(rows["z"]) >= _FEWEST and np.ptp(rows["z"]) > 0}
 
 

@@ -6,7 +6,7 @@ A `Chart` holds the numbers and their roles only. `plot.py` draws it with matplo
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -104,17 +104,17 @@ def band_charts(
 
 
 def observation_charts(
-    times: np.ndarray, names: Sequence[str], values: np.ndarray, path: Mapping[str, np.ndarray], across: str
+    times: np.ndarray, names: Sequence[str], values: np.ndarray, path: np.ndarray | None, across: str
 ) -> list[Chart]:
-    """The observations of each state over time, with the true path of those that `path` has."""
+    """The observations of each state over time, with the true path where it is known."""
     charts = []
     for k, name in enumerate(names):
         seen = np.flatnonzero(np.isfinite(values[:, k]))
         seen = seen[thin(times[seen], values[seen, k])]
         marks: list[Mark] = [Dots(times[seen], values[seen, k], "ink", "observations")]
-        if name in path:
-            line = thin(times, path[name])
-            marks.append(Line(times[line], path[name][line], "vermilion", "true path", dash="5 3", width=1.4))
+        if path is not None:
+            line = thin(times, path[:, k])
+            marks.append(Line(times[line], path[line, k], "vermilion", "true path", dash="5 3", width=1.4))
         charts.append(Chart(name, marks, f"observations of {name} over time", across=across))
     return charts
 

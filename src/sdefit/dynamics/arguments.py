@@ -1,7 +1,7 @@
 """What `simulate` is given, read into arrays or refused in one line before anything is compiled."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -100,40 +100,22 @@ def read_inputs(model: SDE, inputs: Any, times: np.ndarray) -> dict[str, np.ndar
     return known
 
 
+def read_start(model: SDE, x0: Any) -> np.ndarray:
+    """The state at the first time, one number per state."""
+    return _per_state("x0", model, x0, fraction=len(model.states) == 1)
+
+
 def read_noise(model: SDE, noise: Any) -> np.ndarray:
-    """The standard deviation of each observed column's noise; 0 where the model gives it."""
-    free = tuple(name for name, law in zip(model.observations, model.laws, strict=True) if law.estimated)
-    if isinstance(noise, Mapping):
-        noise = _by_column(model, noise, free)
-    elif not free:
-        if np.any(_numbers("noise", noise) != 0):
-            raise ModelError(f"noise must be left out, as the model gives that of {', '.join(model.observations)}")
-        noise = ()
-    std = per_name("noise", free, noise, single=True)
+    """The standard deviation of the observation noise, one number per state."""
+    std = _per_state("noise", model, noise, fraction=True)
     if np.any(std < 0):
         raise InputError(f"noise must be zero or positive, a standard deviation, not {std.min():g}")
-    known = dict(zip(free, std, strict=True))
-    return np.array([known.get(name, 0.0) for name in model.observations])
+    return std
 
 
-def _by_column(model: SDE, noise: Mapping[str, Any], free: tuple[str, ...]) -> list[Any]:
-    for name in noise:
-        if name not in model.observations:
-            raise ModelError(f"noise must name observed columns ({', '.join(model.observations)}), not {name!r}")
-        if name not in free:
-            raise ModelError(f"noise must leave out {name!r}, whose standard deviation the model gives")
-    if missing := [name for name in free if name not in noise]:
-        raise ModelError(f"noise must give {', '.join(free)}, but lacks {', '.join(missing)}")
-    return [noise[name] for name in free]
-
-
-def read_diffusion(model: SDE, G: Any) -> np.ndarray | None:
-    """The matrix G, of the shape the model says; zeros for an ODE, None for a model that gives its diffusion."""
+def read_diffusion(model: SDE, G: Any) -> np.ndarray:
+    """The matrix G, of the shape the model says; zeros for an ODE."""
     size = len(model.states)
-    if model.diffusion == "given":
-        if G is not None:
-            raise ModelError("G must be left out, as the model gives its diffusion")
-        return None
     if model.diffusion == "none":
         if G is not None:
             raise ModelError("G must be left out as the model is an ODE (diffusion='none'); give the model a diffusion")
@@ -185,14 +167,14 @@ def _remedy(model: SDE, G: Any) -> str:
     return "; take the Cholesky factor of G @ G.T" if square and model.diffusion == "full" else ""
 
 
-def per_name(word: str, names: Sequence[str], given: Any, single: bool) -> np.ndarray:
-    """One number for each name; with `single`, one number may stand for all of them."""
+def _per_state(word: str, model: SDE, given: Any, fraction: bool) -> np.ndarray:
+    size = len(model.states)
     numbers = _numbers(word, given)
-    if numbers.ndim == 0 and single:
-        return np.full(len(names), float(numbers))
-    if numbers.shape != (len(names),):
+    if numbers.ndim == 0 and fraction:
+        return np.full(size, float(numbers))
+    if numbers.shape != (size,):
         raise InputError(
-            f"{word} must be {len(names)} number(s), one each for {', '.join(names)}, "
+            f"{word} must be {size} number(s), one each for {', '.join(model.states)}, "
             f"not an array of shape {numbers.shape}"
         )
     return numbers

@@ -94,15 +94,9 @@ class Formula:
     def __str__(self) -> str:
         return self.walk(_text_number, lambda name: (name, ATOM), _text_apply)[0]
 
-    @property
-    def factor(self) -> str:
-        """The formula as text that may stand before `*`: a sum in brackets."""
-        return _inside(self.walk(_text_number, lambda name: (name, ATOM), _text_apply), SUM)
-
-    def latex(self, floor: int = 0) -> str:
-        """The formula as LaTeX, for math mode; in brackets unless it holds together tighter than `floor`."""
-        piece = self.walk(_latex_number, lambda name: (latex_name(name), ATOM), _latex_apply)
-        return _inside(piece, floor, _BRACKETS)
+    def latex(self) -> str:
+        """The formula as LaTeX, for math mode."""
+        return self.walk(_latex_number, lambda name: (latex_name(name), ATOM), _latex_apply)[0]
 
     def walk(self, number: Callable[[float], T], name: Callable[[str], T], apply: Callable[..., T]) -> T:
         """What the functions make of the tree, leaves first: of each number, each name, and each word with what it

@@ -11,30 +11,22 @@ import json
 import math
 import os
 import pathlib
-import re
 import tomllib
 import types
 from collections.abc import Mapping
 from typing import Any
 
 from sdefit.dynamics import printing
-from sdefit.dynamics.equations import Equations, equations, model_of
-from sdefit.dynamics.formula_functions import ObservationEquations
-from sdefit.dynamics.laws import Law, Normal
-from sdefit.dynamics.model_source import source
-from sdefit.dynamics.model_table import arguments_of, check_keys, show
+from sdefit.dynamics.equations import Equations, equations
 from sdefit.dynamics.parameters import Parameter
-from sdefit.dynamics.prior_table import prior_table
 from sdefit.dynamics.sde import SDE, Drift
 from sdefit.errors import EquationError, FileError, ModelError
 from sdefit.files import write
 
 MAX_BYTES = 1_000_000
-_KEYS = ("name", "equations", "diffusion", "inputs", "hold", "parameters", "hidden", "noise", "initial")
-_STORED = (
-    "name", "equations", "function", "states", "diffusion", "inputs", "hold", "parameters",
-    "hidden", "noise", "initial", "observe", "observations",
-)  # fmt: skip
+_KEYS = ("name", "equations", "diffusion", "inputs", "hold", "parameters")
+_STORED = ("name", "equations", "function", "states", "diffusion", "inputs", "hold", "parameters")
+_PARAMETER_KEYS = ("lower", "upper", "start", "fixed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,86 +44,31 @@ class MissingDrift:
 
 def to_dict(model: SDE) -> dict[str, Any]:
     """The model as numbers, text and lists, ready for JSON."""
-    said: dict[str, Any] = {}
-    if isinstance(model.drift, Equations):
-        one = source(model)
-        said["equations"] = one.text
-        diffusion, hidden, laws = one.diffusion or model.diffusion, one.hidden, one.laws
-    else:
-        said["function"] = printing.reference(model.drift)
-        diffusion = model.diffusion if model.g_function is None else model.g_function
-        hidden = [] if model.h_function else [name for name in model.states if name not in model.observations]
-        laws = {
-            name: law for name, law in zip(model.observations, model.laws, strict=True) if law != Normal()
-        }  # fmt: skip
-    plain = {
+    drift = model.drift
+    said = {"equations": drift.text} if isinstance(drift, Equations) else {"function": printing.reference(drift)}
+    ranges = {name: _range(one) | _prior(one) for name, one in model.parameters}
+    return {
         "name": model.name,
         **said,
         "states": list(model.states),
-        "diffusion": _function(diffusion),
+        "diffusion": model.diffusion,
         "inputs": list(model.inputs),
         "hold": model.hold,
-        "parameters": {name: _range(one) | _prior(one) for name, one in model.parameters},
+        "parameters": ranges,
     }
-    return plain | _general(model, hidden, laws)
-
-
-def _general(model: SDE, hidden: list[str], laws: Mapping[str, Law]) -> dict[str, Any]:
-    """What a stored model says of its columns and its start, if that is not the plain case."""
-    said: dict[str, Any] = {}
-    if hidden:
-        said["hidden"] = hidden
-    if laws:
-        said["noise"] = {name: _law(law) for name, law in laws.items()}
-    if model.initial is not None:
-        said["initial"] = _initial(model)
-    if model.h_function is not None and not _observed_in_text(model):
-        said |= {"observe": _function(model.h_function), "observations": list(model.observations)}
-    return said
-
-
-def _observed_in_text(model: SDE) -> bool:
-    return isinstance(model.drift, Equations) and isinstance(model.h_function, ObservationEquations)
-
-
-def _function(given: Any) -> Any:
-    """A function as its reference, and everything else as it is."""
-    return {"function": printing.reference(given)} if callable(given) else given
-
-
-def _law(law: Law) -> dict[str, Any]:
-    return {"law": law.name} | ({} if law.sd is None else {"sd": _function(law.sd)})
-
-
-def _initial(model: SDE) -> Any:
-    if isinstance(model.initial, str | None):
-        return model.initial
-    return {name: [mean, std] if std else mean for name, mean, std in model.initial}
 
 
 def from_dict(stored: Mapping[str, Any]) -> SDE:
     """The model that `to_dict` wrote; a function that cannot be found becomes a `MissingDrift`."""
-    check_keys("a stored model", stored, _STORED)
-    stored = _without_told_priors(stored)
-    given = arguments_of(stored, _find) | _observe(stored)
+    _check_keys("a stored model", stored, _STORED)
+    stored = _without_priors(stored)
     if "equations" in stored:
-        check_keys("a stored model of equations", stored, tuple(key for key in _STORED if key != "function"))
-        given["diffusion"] = "full" if given["diffusion"] == "given" else given["diffusion"]
-        return model_of(_text(stored), **given)
+        return _from_table({key: one for key, one in stored.items() if key != "states"})
     reference, states = stored.get("function"), stored.get("states")
     if not isinstance(reference, str) or not isinstance(states, list):
         raise ModelError("a stored model must have its equations, or its function and states; this one has neither")
-    return SDE(_find(reference), states, **given)
-
-
-def _observe(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """The observation function of a stored model, and its columns."""
-    match stored:
-        case {"observe": {"function": str(reference)}, "observations": list(columns)}:
-            return {"observe": _find(reference), "observations": columns}
-        case {"observe": _} | {"observations": _}:
-            raise ModelError("a stored model must have observe and observations, a function and a list of columns")
-    return {}
+    rest = (_parameters(stored), stored.get("diffusion", "full"), _name(stored), *_inputs(stored))
+    return SDE(_find(reference), states, *rest)
 
 
 def read_model(path: str | os.PathLike[str]) -> SDE:
@@ -171,47 +108,14 @@ def model_text(model: SDE) -> str:
             "a model file must hold equations, but this model is the Python function "
             f"{printing.reference(model.drift)}; write it with sf.equations"
         )
-    one = source(model)
-    rows = [f'name = "{_escape(model.name)}"']
-    rows += [] if one.diffusion is None else [f"diffusion = {_toml_value('the diffusion', one.diffusion)}"]
+    rows = [f'name = "{_escape(model.name)}"', f'diffusion = "{model.diffusion}"']
     if model.inputs:
         rows += [f"inputs = {json.dumps(model.inputs)}", f'hold = "{model.hold}"']
-    rows += [f"hidden = {json.dumps(one.hidden)}"] if one.hidden else []
-    rows += [f"initial = {_toml_value('initial', _initial(model))}"] if model.initial is not None else []
-    if model.h_function is not None and not _observed_in_text(model):
-        _toml_value("observe", model.h_function)
-    rows += ['equations = """', *map(_escape, one.text.split("\n")), '"""', "", "[parameters]"]
-    rows += [f"{name} = {_toml_value(name, _toml_range(name, one))}" for name, one in model.parameters]
-    if one.laws:
-        laws = {name: law.name if law.sd is None else _law(law) for name, law in one.laws.items()}
-        rows += ["", "[noise]", *(f"{name} = {_toml_value(f'the sd of {name!r}', law)}" for name, law in laws.items())]
+    rows += ['equations = """', *map(_escape, model.drift.text.split("\n")), '"""', "", "[parameters]"]
+    for name, one in model.parameters:
+        inside = ", ".join(f"{key} = {value!r}" for key, value in _range(one).items())
+        rows.append(f"{name} = {{{inside}}}")
     return "\n".join(rows) + "\n"
-
-
-def _toml_value(word: str, value: Any) -> str:
-    """A number, a text, a list or a table on one line, as TOML."""
-    match value:
-        case str():
-            return f'"{_escape(value)}"'
-        case list() | tuple():
-            return f"[{', '.join(_toml_value(word, one) for one in value)}]"
-        case {"function": str(reference)}:
-            raise ModelError(f"a model file must hold formulas, but {word} is the Python function {reference}")
-        case Mapping():
-            return f"{{{', '.join(f'{_toml_key(name)} = {_toml_value(word, one)}' for name, one in value.items())}}}"
-        case int() | float():
-            return repr(value)
-    return _toml_value(word, {"function": printing.reference(value)})
-
-
-def _toml_key(name: str) -> str:
-    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else f'"{_escape(name)}"'
-
-
-def _toml_range(name: str, one: Parameter) -> dict[str, Any]:
-    if one.prior is not None and prior_table(one.prior) is None:
-        raise ModelError(f"the prior of {name!r} cannot be written to a file: {one.prior}")
-    return _range(one) | _prior(one)
 
 
 def _toml(path: pathlib.Path) -> dict[str, Any]:
@@ -236,15 +140,57 @@ def _toml(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _from_table(table: Mapping[str, Any]) -> SDE:
-    check_keys("a model", table, _KEYS)
-    return equations(_text(table), **arguments_of(table))
-
-
-def _text(table: Mapping[str, Any]) -> str:
+    _check_keys("a model", table, _KEYS)
     text = table.get("equations")
     if not isinstance(text, str):
-        raise ModelError(f"equations must be text with one equation per line, not {show(text)}")
-    return text
+        raise ModelError(f"equations must be text with one equation per line, not {_show(text)}")
+    return equations(text, _parameters(table), table.get("diffusion", "full"), _name(table), *_inputs(table))
+
+
+def _inputs(table: Mapping[str, Any]) -> tuple[list[str], Any]:
+    inputs = table.get("inputs", [])
+    if not isinstance(inputs, list) or not all(isinstance(one, str) for one in inputs):
+        raise ModelError(f"inputs must be a list of names, not {_show(inputs)}")
+    return inputs, table.get("hold", "linear")
+
+
+def _name(table: Mapping[str, Any]) -> str:
+    name = table.get("name", "model")
+    if not isinstance(name, str) or not name.isprintable():
+        raise ModelError(f"name must be one line of text, not {_show(name)}")
+    return name
+
+
+def _parameters(table: Mapping[str, Any]) -> dict[str, Parameter]:
+    given = table.get("parameters", {})
+    if not isinstance(given, Mapping):
+        raise ModelError(f"parameters must be a table of names, not {_show(given)}")
+    return {name: _parameter(name, one) for name, one in given.items()}
+
+
+def _parameter(name: str, given: Any) -> Parameter:
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        given = {"fixed": given}
+    if not isinstance(given, Mapping):
+        raise ModelError(f"parameter {name!r} must be a number or a table such as {{lower = 0}}, not {_show(given)}")
+    _check_keys(f"parameter {name!r}", given, _PARAMETER_KEYS)
+    for key in _PARAMETER_KEYS:
+        if key in given and (isinstance(given[key], bool) or not isinstance(given[key], int | float)):
+            raise ModelError(f"parameter {name!r}: {key} must be a number, not {_show(given[key])}")
+    try:
+        return Parameter(
+            given.get("lower", -math.inf), given.get("upper", math.inf), given.get("start"), given.get("fixed")
+        )
+    except ModelError as error:
+        raise ModelError(f"parameter {name!r}: {error}") from None
+
+
+def _check_keys(word: str, given: Any, allowed: tuple[str, ...]) -> None:
+    if not isinstance(given, Mapping):
+        raise ModelError(f"{word} must be a table of keys, not {_show(given)}")
+    for key in given:
+        if key not in allowed:
+            raise ModelError(f"{word} has the unknown key {_show(key)}; the keys are {', '.join(allowed)}")
 
 
 def _find(reference: str) -> Drift:
@@ -267,27 +213,28 @@ def _range(one: Parameter) -> dict[str, float]:
     return {key: value for key, value in said.items() if value is not None and math.isfinite(value)}
 
 
-def _prior(one: Parameter) -> dict[str, Any]:
-    if one.prior is None:
-        return {}
-    # What is in no table is for the reader of the file, and comes back only with the model itself.
-    table = prior_table(one.prior)
-    return {"prior": str(one.prior) if table is None else table}
+def _prior(one: Parameter) -> dict[str, str]:
+    # For the reader of the file; a prior is an object of Python and comes back only with the model itself.
+    return {} if one.prior is None else {"prior": str(one.prior)}
 
 
-def _without_told_priors(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """The stored model without the priors that are told as text."""
+def _without_priors(stored: Mapping[str, Any]) -> dict[str, Any]:
     given = stored.get("parameters", {})
     if not isinstance(given, Mapping) or not all(isinstance(one, Mapping) for one in given.values()):
         raise ModelError("a stored model's parameters must be a table of tables")
-    told = {
-        name: {k: v for k, v in one.items() if k != "prior" or not isinstance(v, str)} for name, one in given.items()
-    }
-    return dict(stored) | {"parameters": told}
+    cleaned = {name: {key: one[key] for key in one if key != "prior"} for name, one in given.items()}
+    return dict(stored) | {"parameters": cleaned}
 
 
 def _escape(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1].replace("\x7f", "\\u007f")
+
+
+def _show(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    shown = repr(value)
+    return shown if len(shown) <= 60 else shown[:59] + "…"
 
 
 def _reason(error: Exception) -> str:

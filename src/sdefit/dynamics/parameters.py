@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from sdefit._types import Theta
-from sdefit.dynamics.prior_table import prior_value
 from sdefit.errors import ModelError
 
 
@@ -53,17 +52,6 @@ class Parameter:
             raise ModelError(f"a parameter's start must lie inside {self._range}, but {self.start:g} was given")
         if self.value is not None and not self.lower <= self.value <= self.upper:
             raise ModelError(f"a parameter's fixed value must lie inside {self._range}, but {self.value:g} was given")
-
-    def __eq__(self, other: object) -> bool:
-        # numpyro's distributions are equal only to themselves; two of the same numbers say the same.
-        return self._value == other._value if isinstance(other, Parameter) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._value)
-
-    @property
-    def _value(self) -> tuple[Any, ...]:
-        return self.lower, self.upper, self.start, self.value, prior_value(self.prior)
 
     def _take_prior(self) -> None:
         if not callable(getattr(self.prior, "log_prob", None)):

@@ -1,4 +1,4 @@
-"""Text to formulas: a precedence parser for one statement per line.
+"""Text to formulas: a tokenizer and a precedence parser for one equation per line.
 
 The grammar is arithmetic and nothing else: numbers, names, + - * / ** ( ) and eight functions. Nothing
 in the text is ever executed, and length, size and nesting are bounded.
@@ -7,6 +7,7 @@ in the text is ever executed, and length, size and nesting are bounded.
 import dataclasses
 import math
 import re
+from collections.abc import Iterator
 
 from sdefit.dynamics.expressions import (
     BINDING,
@@ -20,88 +21,105 @@ from sdefit.dynamics.expressions import (
     Step,
     fold,
 )
-from sdefit.dynamics.tokens import OWN, Line, Token, rows, tokens
 from sdefit.errors import EquationError
 
 MAX_TEXT = 20_000  # characters in all
 MAX_STEPS = 2_000  # numbers, names and operations in one equation: each is an operation to compile
 MAX_DEPTH = 100  # brackets, signs and powers inside each other: Python's call stack holds 1000 frames
+RESERVED = ("t", "dt", "dw", "dW", *FUNCTIONS)
 
-_EQUATION = "an equation must begin with d and the name of a state, as in dprey = ..."
+_TOKEN = re.compile(
+    r"(?P<space>[ \t]+)"
+    r"|(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
+    r"|(?P<name>[A-Za-z_][A-Za-z_0-9]*)"
+    r"|(?P<mark>\*\*|[-+*/()=,])"
+)
+_HINTS = (
+    {"^": "write ** for a power", "[": "use round brackets ( )", "]": "use round brackets ( )"}
+    | dict.fromkeys("−‐‑‒–—﹣-", "write an ordinary minus sign -")
+    | dict.fromkeys("×·⋅∙∗✕", "write * to multiply")
+    | dict.fromkeys("÷∕⁄", "write / to divide")
+    | dict.fromkeys("⁰¹²³⁴⁵⁶⁷⁸⁹", "write ** and the exponent, as in x**2")
+    | dict.fromkeys("()", "write ordinary brackets ( )")
+    | dict.fromkeys("\xa0\u2009\u202f\u3000", "replace this unusual space by an ordinary one")
+    | dict.fromkeys("%@!&|~<>?:;", "only + - * / ** and ( ) are read")
+    | dict.fromkeys("\"'`{}$\\.", "only numbers, names, + - * / ** and ( ) are read")
+)
 
 
 @dataclasses.dataclass(frozen=True)
-class Expression:
-    """What was read of a formula: its steps in postfix order, and the token that each one came from."""
+class Token:
+    """One word of a line: a number, a name, a mark, or its end."""
+
+    kind: str
+    text: str
+    column: int
+
+    def __str__(self) -> str:
+        return repr(self.text if len(self.text) <= 30 else self.text[:29] + "…")
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """One line of the text, which knows how to show a place in itself."""
+
+    number: int
+    text: str
+
+    def error(self, problem: str, column: int) -> EquationError:
+        """An error whose first line stands alone, with the line and a caret below."""
+        start = max(0, column - 60)
+        shown = "".join(c if c.isprintable() else " " for c in self.text[start : column + 60])
+        # The indent of the user's text would only push the caret to the right.
+        margin = len(shown) - len(shown.lstrip()) if column - start >= len(shown) - len(shown.lstrip()) else 0
+        caret = " " * (column - start - margin) + "^"
+        return EquationError(f"line {self.number} of the equations: {problem}\n    {shown[margin:]}\n    {caret}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Equation:
+    """One read line: the state, its formula, and where each name first stands."""
 
     line: Line
-    steps: tuple[Step, ...]
-    tokens: tuple[Token, ...]
-
-    @property
-    def formula(self) -> Formula:
-        return Formula(self.steps)
-
-    @property
-    def names(self) -> dict[str, Token]:
-        """Each name used, with the place where it first stands in the line."""
-        first: dict[str, Token] = {}
-        for step, token in zip(self.steps, self.tokens, strict=True):
-            if isinstance(step, Name) and (step.name not in first or token.column < first[step.name].column):
-                first[step.name] = token
-        return first
-
-    def error(self, problem: str, token: Token) -> EquationError:
-        return self.line.error(problem, token.column)
+    state: Token
+    formula: Formula
+    places: dict[str, int]
 
 
-@dataclasses.dataclass(frozen=True)
-class Statement:
-    """One line of a model: what stands on its left side, and the formula on its right.
-
-    `form` is "rate" for `dx/dt =`, "second" for `x'' =`, "abbreviation" for `x :=`, and "plain" for any `name =`.
-    """
-
-    form: str
-    left: Token
-    right: Expression
-
-    @property
-    def line(self) -> Line:
-        return self.right.line
-
-    @property
-    def state(self) -> Token | None:
-        """The state whose equation of motion it may be: x of `dx`, `dx/dt` and `x''`."""
-        if self.form == "second":
-            return Token("name", self.left.text.removesuffix("''"), self.left.column)
-        if self.form == "rate" or (self.form == "plain" and re.fullmatch("d[A-Za-z_].*", self.left.text)):
-            return Token("name", self.left.text[1:], self.left.column + 1)
-        return None
-
-    def error(self, problem: str, token: Token | None = None) -> EquationError:
-        return self.line.error(problem, (token or self.left).column)
-
-
-def read(text: str) -> list[Statement]:
-    """The statements of a text, in order; blank lines and # comments are passed over."""
+def read(text: str) -> list[Equation]:
+    """The equations of a text, in order; blank lines and # comments are passed over."""
     if len(text) > MAX_TEXT:
         raise EquationError(f"the equations must be at most {MAX_TEXT} characters, but {len(text)} were given")
     lines = [Line(number, row.partition("#")[0].rstrip(" \t")) for number, row in enumerate(rows(text), 1)]
-    return [_Reader(line).statement() for line in lines if line.text]
+    return [_Reader(line).equation() for line in lines if line.text]
 
 
-def read_formula(text: str, origin: str) -> Expression:
-    """One formula that stands alone, such as `s*x`; `origin` says where in an error."""
-    line = Line(1, " ".join(text[:MAX_TEXT].split()), origin)
-    if len(text) > MAX_TEXT:
-        raise line.error(f"a formula must be at most {MAX_TEXT} characters, but this has {len(text)}", 0)
-    return _Reader(line).formula()
+def rows(text: str) -> list[str]:
+    """The lines of a text. Not `splitlines`, which would also end a comment at rarer marks."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
-def velocity(state: str) -> str:
-    """The name of the state that is the derivative of another, which formulas write x'."""
-    return f"{state}_dot"
+def _tokens(line: Line) -> Iterator[Token]:
+    column = 0
+    while column < len(line.text):
+        found = _TOKEN.match(line.text, column)
+        if found is None:
+            raise _unreadable(line, column)
+        if found.lastgroup != "space":
+            yield Token(str(found.lastgroup), found.group(), column)
+        column = found.end()
+    yield Token("end", "the end of the line", column)
+
+
+def _unreadable(line: Line, column: int) -> EquationError:
+    character = line.text[column]
+    if character in _HINTS:
+        hint = _HINTS[character]
+    elif character.isalpha():
+        hint = "names are made of the letters a-z and A-Z, digits and _, so spell it out"
+    else:
+        hint = "only numbers, names, + - * / ** and ( ) are read"
+    return line.error(f"{character!r} cannot be read; {hint}", column)
 
 
 class _Reader:
@@ -109,69 +127,33 @@ class _Reader:
 
     def __init__(self, line: Line) -> None:
         self.line = line
-        self.tokens = list(tokens(line))
+        self.tokens = list(_tokens(line))
         self.position = 0
         self.steps: list[Step] = []
-        self.sources: list[Token] = []
+        self.places: dict[str, int] = {}
         # Beside the steps: the value of what is made of numbers alone, so that 1/0 is refused at its place.
         self.constants: list[float | None] = []
 
-    def statement(self) -> Statement:
-        form, left = self.left_side()
-        return Statement(form, left, self.formula())
-
-    def formula(self) -> Expression:
+    def equation(self) -> Equation:
+        state = self.left_side()
         self.value(0, 0)
         if self.here.kind != "end":
             raise self.error(*self.unexpected())
-        return Expression(self.line, tuple(self.steps), tuple(self.sources))
+        return Equation(self.line, state, Formula(tuple(self.steps)), self.places)
 
-    def left_side(self) -> tuple[str, Token]:
-        """What the line is about: `dprey =`, `dprey/dt =`, `x'' =`, `flow :=` or `y =`."""
+    def left_side(self) -> Token:
+        """The state named by `dprey =` or `dprey/dt =`."""
         first = self.take()
-        if first.kind != "name" or (first.text == "d" and self.here.text not in ("=", ":=")):
-            raise self.error(_EQUATION, first)
-        if first.text.endswith("''"):
-            return self.second_order(first)
-        if first.text.endswith("'"):
-            name = first.text[:-1]
-            raise self.error(f"write d{name}/dt = ... or d{name} = ... for the first derivative", first)
-        if self.here.text == ":=":
-            self.take()
-            self.check("an abbreviation", first)
-            return "abbreviation", first
-        if first.text.startswith("d") and re.fullmatch("d[0-9]*", first.text) is None:
-            return self.derivative(first)
-        if self.here.text == "/":
-            raise self.error(_EQUATION, first)
-        self.expect("=", f"write {first.text} = and then its formula")
-        self.check("a column", first)
-        return "plain", first
-
-    def derivative(self, first: Token) -> tuple[str, Token]:
-        """`dprey =` or `dprey/dt =`."""
+        if first.kind != "name" or not first.text.startswith("d") or first.text == "d":
+            raise self.error("an equation must begin with d and the name of a state, as in dprey = ...", first)
         state = Token("name", first.text[1:], first.column + 1)
-        if re.fullmatch("2[A-Za-z_].*", state.text):
-            hint = f"a second derivative is written {state.text[1:]}'' = ..."
-            raise self.error(f"{state} cannot be the name of a state; {hint}", state)
-        self.check("a state", state)
-        if self.here.text != "/":
-            self.expect("=", f"write {first.text} = and then its formula")
-            return "plain", first
-        self.take()
-        self.expect("dt", f"write {first.text}/dt = ... or {first.text} = ...")
+        if state.text in RESERVED or state.text[0].isdigit():
+            raise self.error(f"{state} cannot be the name of a state; choose another", state)
+        if self.here.text == "/":
+            self.take()
+            self.expect("dt", f"write {first.text}/dt = ... or {first.text} = ...")
         self.expect("=", f"write {first.text} = and then its formula")
-        return "rate", first
-
-    def second_order(self, first: Token) -> tuple[str, Token]:
-        self.check("a state", Token("name", first.text[:-2], first.column))
-        self.expect("=", f"write {first.text} = and then its formula")
-        return "second", first
-
-    def check(self, kind: str, named: Token) -> None:
-        """Refuse the name of a state, a column or an abbreviation that has a meaning of its own."""
-        if named.text in OWN or named.text[0].isdigit():
-            raise self.error(f"{named} cannot be the name of {kind}; choose another", named)
+        return state
 
     def value(self, floor: int, depth: int) -> None:
         """Reads an operand and every operator after it that binds tighter than `floor`."""
@@ -214,9 +196,10 @@ class _Reader:
         self.apply(function.text, 1, function)
 
     def name(self, token: Token) -> None:
-        if token.text.endswith("''"):
-            raise self.error(f"the second derivative {token} stands on the left side only", token)
-        self.put(Name(velocity(token.text[:-1]) if token.text.endswith("'") else token.text), None, token)
+        if token.text in ("dt", "dw", "dW"):
+            raise self.error(f"write the drift without {token.text}; dt and the noise G dw are understood", token)
+        self.places.setdefault(token.text, token.column)
+        self.put(Name(token.text), None, token)
 
     def number(self, token: Token) -> None:
         value = float(token.text)
@@ -238,7 +221,6 @@ class _Reader:
         if len(self.steps) >= MAX_STEPS:
             raise self.error(f"an equation must have at most {MAX_STEPS} numbers, names and operations", token)
         self.steps.append(step)
-        self.sources.append(token)
         self.constants.append(constant)
 
     def unexpected(self) -> tuple[str, Token]:

@@ -7,22 +7,17 @@ same if f_i is then multiplied by e^{a_i − b}. Differentiated at 0 (Euler's th
 
 at every point: linear in the exponents. Its solutions are all the changes of units that the drift allows. A number
 with a unit inside the drift, as the 1 of x (1 − x), allows fewer: it ties the units of the data to its own.
-
-A model that gives its diffusion or what is observed has more such equations: g_ij is multiplied by e^{a_i − b/2}, and
-h_d by what the unit of column d is multiplied by. The units of hidden states follow from them, as those of parameters.
 """
 
 import functools
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sdefit._types import Array, Float, Scalar, Theta
+from sdefit._types import Array, Float, Theta
 from sdefit.data import Pool
-from sdefit.dynamics.laws import Normal
 from sdefit.dynamics.parameters import Bounds
 from sdefit.dynamics.sde import SDE
 
@@ -75,23 +70,14 @@ class ScaledBounds(eqx.Module):
         return jnp.where(real, self.unit, 1.0)
 
 
-def parameter_units(model: SDE, pool: Pool, time_size: Scalar | float = 1.0) -> Theta:
-    """What 1 of each free parameter is in units of the data: of their spread, their spacing and their inputs' size.
-
-    With `time_size` the unit of time is so many spacings.
-    """
+def parameter_units(model: SDE, pool: Pool) -> Theta:
+    """What 1 of each free parameter is in units of the data: of their spread, their spacing and their inputs' size."""
     if not model.free:
         return jnp.zeros(0)
-    sizes = [pool.scale if pool.columns is None else _column_sizes(model, pool), time_size * pool.time_scale[None]]
+    sizes = [pool.scale, jnp.reshape(pool.time_scale, 1)]
     if pool.inputs is not None:
         sizes.append(jnp.stack([_size(pool.inputs[1][name]) for name in model.inputs]))
-    return jnp.exp(jnp.asarray(exponents(model).params) @ jnp.log(jnp.concatenate(sizes)))
-
-
-def _column_sizes(model: SDE, pool: Pool) -> Float[Array, "columns"]:
-    """The spread of each column; of one whose noise is multiplicative, its typical size."""
-    usual = jnp.array([type(law) is Normal for law in model.laws])
-    return jnp.where(usual, pool.column_scale, jnp.exp(jnp.where(usual, 0.0, pool.column_center)))
+    return jnp.exp(jnp.asarray(exponents(model)) @ jnp.log(jnp.concatenate(sizes)))
 
 
 def _size(values: Array) -> Array:
@@ -100,89 +86,57 @@ def _size(values: Array) -> Array:
     return jnp.where(largest > 0, largest, 1.0)
 
 
-class Exponents(NamedTuple):
-    """Exponents of each state and each free parameter in the units of the columns, of time and of the inputs."""
-
-    states: Float[np.ndarray, "states sizes"]
-    params: Float[np.ndarray, "params sizes"]
-
-
 @functools.lru_cache(maxsize=256)
-def exponents(model: SDE) -> Exponents:
-    """How the units of states and parameters follow from those of the data.
+def exponents(model: SDE) -> Float[np.ndarray, "params sizes"]:
+    """Exponents of each free parameter in the units of the states, of time and of the inputs.
 
     Where a change of units is not possible, the nearest one that is takes its place. A fixed parameter changes with
     the units, unless more changes are possible if it does not, as for an exponent.
     """
     free = np.array([not parameter.fixed for _, parameter in model.parameters], bool)
     found = [_changes(model, vary) for vary in ([free] if free.all() else [np.ones_like(free), free])]
-    sizes, rest = max(found, key=lambda pair: np.linalg.matrix_rank(pair[0], tol=_RANK))
-    states, params = np.split(np.round(rest @ np.linalg.pinv(sizes, rcond=_RANK), 9) + 0.0, [len(model.states)])
-    return Exponents(states, params[free])
+    sizes, params = max(found, key=lambda pair: np.linalg.matrix_rank(pair[0], tol=_RANK))
+    return np.round(params @ np.linalg.pinv(sizes, rcond=_RANK), 9)[free] + 0.0
 
 
 def _changes(model: SDE, vary: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A basis of all changes of units: the part of columns, time and inputs, and that of states and parameters.
-
-    Only the parameters that `vary` change.
-    """
-    (points, values, slope, targets), D = _look(model, vary), len(model.observations)
-    rows = np.concatenate([np.zeros((*values.shape, D)), slope * points[:, None, :]], axis=2)
-    rows -= values[:, :, None] * targets[None]
-    rows = rows.reshape(-1, rows.shape[2])
+    """A basis of all changes of units: the part of states, time and inputs, and that of the parameters that `vary`."""
+    (points, f, slope), K = _look(model, vary), len(model.states)
+    rows = slope * points[:, None, :]
+    rows[:, :, :K] -= f[:, :, None] * np.eye(K)[None]
+    rows[:, :, K] += f
+    first = points.shape[1] - vary.size  # of the parameters
+    rows = rows.reshape(-1, points.shape[1])
     size = np.max(np.abs(rows), axis=1)
     rows = rows[np.isfinite(size) & (size > 0)]
     rows = rows / np.max(np.abs(rows), axis=1, keepdims=True)
-    K, width = len(model.states), D + points.shape[1]
-    held = np.eye(width)[width - vary.size :][~vary]
-    _, singular, vectors = np.linalg.svd(np.concatenate([rows, held, _measured(model, width)]))
-    singular = np.pad(singular, (0, len(vectors) - len(singular)))
-    basis = vectors[singular <= _RANK * max(1.0, singular[0])].T
-    columns, states, times, params = np.split(basis, [D, D + K, width - vary.size])
-    return np.concatenate([columns, times]), np.concatenate([states, params])
+    held = np.eye(points.shape[1])[first:][~vary]
+    _, values, vectors = np.linalg.svd(np.concatenate([rows, held]))
+    values = np.pad(values, (0, len(vectors) - len(values)))
+    basis = vectors[values <= _RANK * max(1.0, values[0])].T
+    return basis[:first], basis[first:]
 
 
-def _measured(model: SDE, width: int) -> np.ndarray:
-    """Equations that say that a column which measures a state has its unit, where no h says so."""
-    D = len(model.observations)
-    if model.h_function is not None:
-        return np.zeros((0, width))
-    states = [model.states.index(one) for one in model.observations]
-    return np.eye(width)[:D] - np.eye(width)[[D + one for one in states]]
-
-
-def _look(model: SDE, vary: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Random points (states, time, inputs, parameters); f, g and h there and their derivatives; and by what each of
-    these is multiplied, as exponents of (columns, states, time, inputs, parameters).
-    """
+def _look(model: SDE, vary: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Random points (states, time, inputs, parameters), the drift at each, and its derivative there."""
     K, params, rng = len(model.states), dict(model.parameters), np.random.default_rng(0)
-    first, D = K + 1 + len(model.inputs), len(model.observations)
+    first = K + 1 + len(model.inputs)
     points = np.exp(rng.normal(size=(_POINTS, first + len(params))))
     points[1::2, :K] *= rng.choice([-1.0, 1.0], points[1::2, :K].shape)
     points[:, first:] *= [-1.0 if one.upper <= 0 else 1.0 for one in params.values()]
     held = {name: one.value for (name, one), free in zip(params.items(), vary, strict=True) if not free}
 
-    def together(z):
-        named = dict(zip([*model.inputs, *params], z[K + 1 :], strict=True)) | held
-        found = [model.f_named(z[K], z[:K], named)]
-        if model.g_function is not None:
-            found.append(model.g_named(z[K], z[:K], named).T.ravel())
-        if model.h_function is not None:
-            found.append(model.h_named(z[K], z[:K], named))
-        return jnp.concatenate(found)
+    def drift(z):
+        named = dict(zip([*model.inputs, *params], z[K + 1 :], strict=True))
+        return model.f_named(z[K], z[:K], named | held)
 
     def slopes(z, directions):  # not `jacfwd`, whose directions would each be made by a program of their own here
-        return jax.vmap(lambda one: jax.jvp(together, (z,), (one,)), out_axes=(None, -1))(directions)
+        return jax.vmap(lambda one: jax.jvp(drift, (z,), (one,)), out_axes=(None, -1))(directions)
 
     try:
         with jax.ensure_compile_time_eval(), jax.enable_x64(True):
             look = jax.jit(jax.vmap(slopes, (0, None)), compiler_options={"xla_backend_optimization_level": 0})
-            values, slope = (np.array(one) for one in look(points, np.eye(points.shape[1])))
+            f, slope = look(points, np.eye(points.shape[1]))
     except jax.errors.ConcretizationTypeError:  # a fixed parameter that must be a plain number
-        values, slope, points = np.zeros((0, K)), np.zeros((0, K, points.shape[1])), points[:0]
-    unit = np.eye(D + points.shape[1])
-    states, time = unit[D : D + K], unit[D + K]
-    noises = (values.shape[1] - K - (D if model.h_function is not None else 0)) // K
-    targets = [states - time, np.tile(states - 0.5 * time, (noises, 1))]
-    targets += [unit[:D]] if values.shape[1] > K * (1 + noises) else []
-    return points, values, slope, np.concatenate(targets)
+        return points[:0], np.zeros((0, K)), np.zeros((0, K, points.shape[1]))
+    return points, np.array(f), np.array(slope)

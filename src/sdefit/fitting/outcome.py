@@ -15,18 +15,15 @@ import numpy as np
 
 from sdefit import store, uncertainty
 from sdefit._types import Key, Seed
-from sdefit.data import Pool, Series, stack, with_times
+from sdefit.data import Pool, Series, stack, standardise, with_times
 from sdefit.data.checks import as_numbers
 from sdefit.diagnosis import Diagnosis, diagnose
 from sdefit.display.notebook import as_html
 from sdefit.dynamics.arguments import as_key
-from sdefit.dynamics.pooling import pool_of
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import DataError, InputError
-from sdefit.fitting.assumptions import assumptions
-from sdefit.fitting.packing import matrix_entries, noise_rows, pack, point_estimate, posterior_draws, to_arviz
+from sdefit.fitting.packing import matrix_entries, pack, point_estimate, posterior_draws, to_arviz
 from sdefit.fitting.states import States, band
-from sdefit.inference.equation import begins_path
 from sdefit.inference.likelihood import filter_state
 from sdefit.methods import execution
 from sdefit.methods.interface import Method
@@ -156,16 +153,9 @@ class Fit:
 
         A density is per volume. A filter predicts no first row, which x(t_1) comes from; all others predict every row.
         """
-        filtered = self.method.objective_name == "log_likelihood"
-        used = np.array(begins_path(self.model)) if filtered else np.zeros(len(self.model.observations), bool)
-        total = 0.0
-        for one in self.series:
-            counts = one.observed & ~(used[None, :] & (np.arange(len(one)) == 0)[:, None])
-            slopes = [
-                law.log_slope(np.where(counts[:, d], one.values[:, d], 1.0)) for d, law in enumerate(self.model.laws)
-            ]
-            total += float(np.sum(counts * np.log(self._pool().column_scale))) - float(np.sum(slopes))
-        return total
+        given = self.method.objective_name == "log_likelihood" and self.model.diffusion != "none"
+        count = sum(one.observed[int(given) :].sum(axis=0) for one in self.series)
+        return float(np.sum(count * np.log(self._pool().scale)))
 
     def states(self, times: Any = None, *, series: int = 0, level: float = 0.9) -> States:
         """The smoothed states of one series at its own times, or at any others, with a band.
@@ -179,11 +169,11 @@ class Fit:
             raise DataError(f"series must be a number from 0 to {len(self.series) - 1}, not {series!r}")
         one = self.series[series]
         if times is None:
-            return band(one.times, self.mean[series], self.std[series], self.model.states, level)
+            return band(one.times, self.mean[series], self.std[series], one.states, level)
         asked = np.atleast_1d(one.clock(times))
-        pool, places = _pool_with(self.model, self.series, series, asked)
+        pool, places = _pool_with(self.series, self.model.inputs, series, asked)
         mean, std = execution.smooth(self.model, self.method, pool, self.estimate).value
-        return band(asked, mean[series][places], std[series][places], self.model.states, level)
+        return band(asked, mean[series][places], std[series][places], one.states, level)
 
     def drift(self, x: Any) -> LearnedDrift:
         """The learned drift at states x: its mean and standard deviation, (n, K), in units of state per time.
@@ -266,7 +256,7 @@ class Fit:
         how_many = {"draws": draws, "warmup": warmup, "chains": chains}
         found = sample(self.model, self.method, self._pool(), self.estimate, **how_many, key=key)
         params = dict(zip(self.model.free, np.moveaxis(found.theta, -1, 0), strict=True))
-        return to_arviz(self, "posterior", posterior_draws(self.model, params, found.G, found.noise), found.diverging)
+        return to_arviz(self, "posterior", posterior_draws(params, found.G, found.noise), found.diverging)
 
     def _key(self, given: Seed | None, purpose: int) -> Key:
         """The given key; by default one of the fit's own for each purpose, so that no two share their numbers."""
@@ -274,7 +264,7 @@ class Fit:
 
     def _pool(self) -> Pool:
         """The data in the shape they were fitted in: in `fit_each` a series is as long as the longest."""
-        return pool_of(self.model, self.series, rows=self.estimate.mean.shape[1])
+        return standardise(self.series, self.model.inputs, rows=self.estimate.mean.shape[1])
 
     def _check_finite(self, what: str) -> None:
         if self.status.name in ("not_finite", "drift_not_finite"):
@@ -299,7 +289,8 @@ class Fit:
         time = self.series[0].time_unit or "time"
         rows = [_row(name, value, kinds[name], "") for name, value in self.params.items()]
         rows += [_row(name, v, "diffusion", f"state/√{time}") for name, v in matrix_entries(self.model, self.G)]
-        return rows + [_row(name, value, kind, "state") for name, value, kind in noise_rows(self.model, self.noise)]
+        noise = zip(self.model.states, self.noise, strict=True)
+        return rows + [_row(f"noise[{state}]", value, "noise", "state") for state, value in noise]
 
     def summary(self, intervals: Intervals | None = None) -> Any:
         """A pandas data frame of every quantity: its estimate, interval, unit, kind, and whether the data identify it.
@@ -396,7 +387,13 @@ class Fit:
 
     def assumed(self) -> list[str]:
         """What the fit took for granted, in sentences."""
-        return assumptions(self.model)
+        held = [f"{name} = {p.value:g}" for name, p in self.model.parameters if p.value is not None]
+        kind = self.model.diffusion
+        shape = "no process noise (an ODE)" if kind == "none" else f"a constant {kind} G"
+        return [
+            f"Itô equation with {shape}; independent Gaussian observation noise, one variance per state.",
+            f"Estimated: {', '.join(self.model.free) or 'no parameter'}. Fixed: {', '.join(held) or 'none'}.",
+        ]
 
     def _repr_html_(self) -> str:
         rows = [{key: row[key] for key in ("quantity", "estimate", "unit", "kind")} for row in self._estimates()]
@@ -459,14 +456,16 @@ def _points(x: Any, states: int) -> np.ndarray:
     return at
 
 
-def _pool_with(model: SDE, series: tuple[Series, ...], which: int, times: np.ndarray) -> tuple[Pool, np.ndarray]:
+def _pool_with(
+    series: tuple[Series, ...], inputs: tuple[str, ...], which: int, times: np.ndarray
+) -> tuple[Pool, np.ndarray]:
     """The pool of all series, one of them with rows at more times, and the index of each of those."""
-    pool = pool_of(model, series)
+    pool = standardise(series, inputs)
     alone = [_only(pool, i, len(one)) for i, one in enumerate(series)]
     alone[which], places = with_times(alone[which], times)
     fits = stack(alone)
     rows = {name: getattr(fits, name)[:, 0] for name in ("times", "values", "observed", "time_origin")}
-    common = {name: getattr(pool, name) for name in ("center", "scale", "time_scale", "inputs", "columns", "in_z")}
+    common = {name: getattr(pool, name) for name in ("center", "scale", "time_scale", "inputs")}
     return Pool(**rows, **common), places
 
 

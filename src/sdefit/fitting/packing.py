@@ -44,13 +44,11 @@ def pack(
         "equations": str(model),
         "latex": model.latex(),
         "states": model.states,
-        "columns": model.observations,
-        "direct": model.direct,
         "params": list(fit.params),
         "parameters": {name: _parameter(p) for name, p in model.parameters},
         "diffusion": model.diffusion,
         "time_unit": fit.series[0].time_unit,
-        "series": [_series_facts(model, one) for one in fit.series],
+        "series": [_series_facts(one) for one in fit.series],
         "method": {"name": fit.method.name, "title": fit.method.title, "settings": _settings(fit.method)},
         "objective": fit.method.objective_name,
         "key_kind": str(jax.random.key_impl(fit.key)),
@@ -71,30 +69,23 @@ def pack(
     if profiles:
         facts["profiles"] = {one.name: dataclasses.asdict(one) for one in profiles}
     coordinates = {"series": names, "state": model.states, "state_2": model.states, "param": tuple(fit.params)}
-    if model.observations != model.states:
-        coordinates["column"] = model.observations
     arrays = _data_arrays(fit) | _estimate_arrays(fit)
     return Record(arrays, plain(facts), {name: labels for name, labels in coordinates.items() if labels})
 
 
 def _data_arrays(fit: Any) -> dict[str, Any]:
     series: tuple[Series, ...] = fit.series
-    measured = (*_ROWS[:2], _column_axis(fit.model))
     arrays = {
         "length": (("series",), np.array([len(one) for one in series])),
         "times": (("series", "time"), padded([one.times for one in series])),
-        "values": (measured, padded([one.values for one in series])),
-        "observed": (measured, padded([one.observed for one in series], fill=False)),
+        "values": (_ROWS, padded([one.values for one in series])),
+        "observed": (_ROWS, padded([one.observed for one in series], fill=False)),
         "mean": (_ROWS, padded(fit.mean)),
         "std": (_ROWS, padded(fit.std)),
     }
-    true_paths = [_path(fit.model, one) for one in series]
-    if any(path is not None for path in true_paths):
-        rows = zip(true_paths, series, strict=True)
-        arrays["path"] = (
-            _ROWS,
-            padded([np.full((len(one), len(fit.model.states)), np.nan) if p is None else p for p, one in rows]),
-        )
+    if any(one.path is not None for one in series):
+        paths = [np.full_like(one.values, np.nan) if one.path is None else one.path for one in series]
+        arrays["path"] = (_ROWS, padded(paths))
     for i, one in enumerate(series):
         arrays |= {f"input_{i}_{j}": axes(f"input_{i}_{j}", u) for j, u in enumerate(one.inputs.values())}
     return arrays
@@ -107,7 +98,7 @@ def _estimate_arrays(fit: Any) -> dict[str, Any]:
         "G": (square, fit.G),
         "GGt": (square, fit.GGt),
         "H": (square, fit.H),
-        "noise": ((_column_axis(fit.model),), fit.noise),
+        "noise": (("state",), fit.noise),
         fit.method.objective_name: ((), np.asarray(getattr(fit, fit.method.objective_name))),
         "key": axes("key", np.asarray(jax.random.key_data(fit.key))),
     }
@@ -118,26 +109,20 @@ def _estimate_arrays(fit: Any) -> dict[str, Any]:
     return arrays | {name: axes(name, np.asarray(array)) for name, array in own.items()}
 
 
-def _column_axis(model: SDE) -> str:
-    """The axis of what belongs to the observed columns: that of the states where those are what is observed."""
-    return "state" if model.observations == model.states else "column"
-
-
 def point_estimate(fit: Any) -> Named:
     """The estimates with the names of their axes, under names that ArviZ and NetCDF accept."""
     params = {name: np.asarray(value) for name, value in fit.params.items()}
-    return _named(params, fit.G, fit.noise, _column_axis(fit.model))
+    return _named(params, fit.G, fit.noise)
 
 
-def posterior_draws(model: SDE, params: Mapping[str, np.ndarray], G: np.ndarray, noise: np.ndarray) -> Named:
+def posterior_draws(params: Mapping[str, np.ndarray], G: np.ndarray, noise: np.ndarray) -> Named:
     """Draws (chains, draws, …) with the names of their axes, under names that ArviZ and NetCDF accept."""
-    named = _named(params, G, noise, _column_axis(model))
-    return {name: ((*_DRAWS, *dims), array) for name, (dims, array) in named.items()}
+    return {name: ((*_DRAWS, *dims), array) for name, (dims, array) in _named(params, G, noise).items()}
 
 
-def _named(params: Mapping[str, np.ndarray], G: np.ndarray, noise: np.ndarray, columns: str) -> Named:
+def _named(params: Mapping[str, np.ndarray], G: np.ndarray, noise: np.ndarray) -> Named:
     named: Named = {_arviz_name(name): ((), values) for name, values in params.items()}
-    return named | {"G": (("state", "state_2"), G), "noise": ((columns,), noise)}
+    return named | {"G": (("state", "state_2"), G), "noise": (("state",), noise)}
 
 
 def to_arviz(fit: Any, group: str, arrays: Named, diverging: np.ndarray | None = None) -> Any:
@@ -146,11 +131,9 @@ def to_arviz(fit: Any, group: str, arrays: Named, diverging: np.ndarray | None =
 
     sample_dims = list(_DRAWS) if group == "posterior" else []
     dims = {name: list(axes[len(sample_dims) :]) for name, (axes, _) in arrays.items()}
-    dims |= {"values": ["series", "time", _column_axis(fit.model)]}
+    dims |= {"values": ["series", "time", "state"]}
     observed = {"values": padded([one.values for one in fit.series])}
     coords = {"state": list(fit.model.states), "state_2": list(fit.model.states)}
-    if _column_axis(fit.model) == "column":
-        coords["column"] = list(fit.model.observations)
     groups = {group: {name: array for name, (_, array) in arrays.items()}, "observed_data": observed}
     if diverging is not None:
         groups["sample_stats"] = {"diverging": diverging}
@@ -158,7 +141,7 @@ def to_arviz(fit: Any, group: str, arrays: Named, diverging: np.ndarray | None =
 
 
 def _arviz_name(name: str) -> str:
-    taken = {"chain", "draw", "state", "state_2", "column", "series", "param", "G", "noise"}
+    taken = {"chain", "draw", "state", "state_2", "series", "param", "G", "noise"}
     name = name.replace("/", "_")
     return f"{name}_" if name in taken else name
 
@@ -168,22 +151,8 @@ def matrix_entries(model: SDE, G: np.ndarray) -> list[tuple[str, float]]:
     if model.diffusion == "scalar":
         return [("G", float(G[0, 0]))]
     lower = [(i, j) for i in range(len(G)) for j in range(i + 1)]
-    diagonal = [(i, j) for i, j in lower if i == j]
-    entries = {"full": lower, "diagonal": diagonal, "none": [], "given": []}[model.diffusion]
+    entries = {"full": lower, "diagonal": [(i, j) for i, j in lower if i == j], "none": []}[model.diffusion]
     return [(f"G[{model.states[i]},{model.states[j]}]", float(G[i, j])) for i, j in entries]
-
-
-def noise_rows(model: SDE, noise: np.ndarray) -> list[tuple[str, float, str]]:
-    """The standard deviation of each column's noise by name, and whether it was estimated or is fixed.
-
-    One that the model gives as a formula is no single number, and has no row.
-    """
-    rows = zip(model.observations, model.laws, noise, strict=True)
-    return [
-        (f"noise[{name}]", float(law.sd if isinstance(law.sd, float) else value), "noise" if law.estimated else "fixed")
-        for name, law, value in rows
-        if not callable(law.sd)
-    ]
 
 
 def unpack(path: str | os.PathLike[str], record: Record, model: SDE | None) -> dict[str, Any]:
@@ -199,15 +168,10 @@ def unpack(path: str | os.PathLike[str], record: Record, model: SDE | None) -> d
 
 def _check_model(model: SDE, facts: Mapping[str, Any]) -> None:
     """Raise `ValueError` unless the facts that say what the model is say what the model says."""
-    said = {
-        "states": model.states,
-        "columns": model.observations,
-        "params": list(model.params),
-        "diffusion": model.diffusion,
-    }
+    said = {"states": model.states, "params": list(model.params), "diffusion": model.diffusion}
     said |= {"parameters": {name: _parameter(p) for name, p in model.parameters}}
     for name, one in plain(said).items():
-        need(facts.get(name, facts["states"]) == one, f"{name} must be those of the model")
+        need(facts[name] == one, f"{name} must be those of the model")
     for one in facts["series"]:
         need(set(model.inputs) <= set(one["inputs"]), "series must have the inputs of the model")
 
@@ -270,16 +234,9 @@ def _parameter(p: Any) -> dict[str, Any]:
     return {"lower": p.lower, "upper": p.upper, "start": p.start, "value": p.value}
 
 
-def _series_facts(model: SDE, one: Series) -> dict[str, Any]:
+def _series_facts(one: Series) -> dict[str, Any]:
     facts = {"name": one.name, "time_unit": one.time_unit, "origin": one.origin, "notes": one.notes}
-    return facts | {"path": _path(model, one) is not None, "inputs": list(one.inputs)}
-
-
-def _path(model: SDE, one: Series) -> np.ndarray | None:
-    """The true path in the model's states, where all of them are known."""
-    if one.path is None or not set(model.states) <= set(one.path_states):
-        return None
-    return one.path[:, [one.path_states.index(state) for state in model.states]]
+    return facts | {"path": one.path is not None, "inputs": list(one.inputs)}
 
 
 def _series(record: Record, i: int) -> Series:
@@ -287,9 +244,8 @@ def _series(record: Record, i: int) -> Series:
     return Series(
         record["times"][i, :n],
         record["values"][i, :n],
-        record.facts.get("columns", record.facts["states"]),
+        record.facts["states"],
         path=record["path"][i, :n] if facts["path"] else None,
-        path_states=record.facts["states"] if facts["path"] else None,
         notes=facts["notes"],
         name=facts["name"],
         time_unit=facts["time_unit"],

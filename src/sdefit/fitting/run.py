@@ -11,18 +11,15 @@ import numpy as np
 
 from sdefit import methods, store
 from sdefit._types import Key
-from sdefit.data import Pool, Series, from_frame, stack
+from sdefit.data import Series, from_frame, stack, standardise
 from sdefit.data.pool import check_inputs
 from sdefit.dynamics.arguments import as_key
-from sdefit.dynamics.change_of_variables import change_of_variables
-from sdefit.dynamics.pooling import pool_of
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import DataError, FitError, ModelError
 from sdefit.fitting.outcome import Fit, provenance
 from sdefit.fitting.packing import unpack
 from sdefit.fitting.status import status_checks
 from sdefit.methods import execution
-from sdefit.methods.abilities import check_abilities
 from sdefit.methods.interface import Method
 from sdefit.programs import Run
 from sdefit.result import STATUS, Code
@@ -65,8 +62,7 @@ def fit(
     several = _series(model, _from_frame(model, series, time, group, time_unit))
     method, key = _method(method), as_key(key)
     values = _starts(model, start)
-    check_abilities(method, model)
-    pool = pool_of(model, several)
+    pool = standardise(several, model.inputs)
     method.check(model, pool)
     run = execution.estimate(model, method, pool, values, key)
     found = _reviewed(_package(model, several, method, key, run), run, values)
@@ -106,30 +102,17 @@ def fit_each(
     if not isinstance(batch, int) or batch < 1:
         raise ModelError(f"batch must be a whole number of at least 1, not {batch!r}")
     starts = np.stack([_starts(model, one) for one in _start_list(start, len(several))])
-    check_abilities(method, model)
-    pools = [pool_of(model, [one]) for one in several]
+    pools = [standardise([one], model.inputs) for one in several]
     for pool in pools:
         method.check(model, pool)
-    runs = _runs(model, method, pools, starts, key, batch)
-    keys = list(jax.vmap(functools.partial(jax.random.fold_in, key))(np.arange(len(several))))
-    fits = [
-        _reviewed(_package(model, [one], method, own, run), run, start)
-        for one, own, run, start in zip(several, keys, runs, starts, strict=True)
-    ]
+    run = execution.estimate_each(model, method, stack(pools), starts, key, batch)
+    fits, keys = [], list(jax.vmap(functools.partial(jax.random.fold_in, key))(np.arange(len(several))))
+    leaves, tree = jax.tree.flatten(run.value)
+    for i, one in enumerate(several):
+        answer = jax.tree.unflatten(tree, [a[i] for a in leaves])
+        fraction = Run(answer, run.seconds / len(several), run.compile_seconds / len(several))
+        fits.append(_reviewed(_package(model, [one], method, keys[i], fraction), fraction, starts[i]))
     return [_checked(one, throw, f"series {i}: ") for i, one in enumerate(fits)]
-
-
-def _runs(model: SDE, method: Method, pools: list[Pool], starts: np.ndarray, key: Key, batch: int) -> list[Run]:
-    """Answer and share of the time of each fit; those with and without a change of variables are two batches."""
-    found: dict[int, Run] = {}
-    for in_z in sorted({pool.in_z for pool in pools}):
-        numbers = np.flatnonzero([pool.in_z == in_z for pool in pools])
-        together = stack([pools[i] for i in numbers])
-        run = execution.estimate_each(model, method, together, starts[numbers], key, batch, numbers)
-        leaves, tree = jax.tree.flatten(run.value)
-        spent = run.seconds / len(numbers), run.compile_seconds / len(numbers)
-        found |= {int(i): Run(jax.tree.unflatten(tree, [a[n] for a in leaves]), *spent) for n, i in enumerate(numbers)}
-    return [found[i] for i in range(len(pools))]
 
 
 def load(path: str | os.PathLike[str], model: SDE | None = None) -> Fit:
@@ -164,24 +147,16 @@ def _package(model: SDE, series: list[Series], method: Method, key: Key, run: Ru
         checks=checks,
         params={name: float(value) for name, value in names.items()},
         G=answer.G,
-        noise=np.array(
-            [law.sd if isinstance(law.sd, float) else s for law, s in zip(model.laws, answer.noise, strict=True)]
-        ),
+        noise=answer.noise,
         mean=tuple(mean[: len(one)] for mean, one in zip(answer.mean, series, strict=True)),
         std=tuple(std[: len(one)] for std, one in zip(answer.std, series, strict=True)),
         trace=dict(found.trace),
         estimate=found,
         seconds=run.seconds,
         compile_seconds=run.compile_seconds,
-        notes=(*dict.fromkeys(note for one in series for note in one.notes), *_said_of(model, series)),
+        notes=tuple(dict.fromkeys(note for one in series for note in one.notes)),
         provenance=provenance(),
     )
-
-
-def _said_of(model: SDE, series: list[Series]) -> list[str]:
-    """What was done to the model before it was fitted."""
-    change = change_of_variables(model) if model.general and pool_of(model, series).in_z else None
-    return [] if change is None else [change.sentence]
 
 
 def _reviewed(one: Fit, run: Run, start: np.ndarray) -> Fit:
@@ -190,7 +165,7 @@ def _reviewed(one: Fit, run: Run, start: np.ndarray) -> Fit:
     residuals = standard[np.isfinite(standard)]
     said, instead = one.method.review(one.model, one.estimate, residuals, one.series[0].times, one.mean[0])
     if instead is not None:
-        run = execution.estimate(one.model, instead, pool_of(one.model, one.series), start, one.key)
+        run = execution.estimate(one.model, instead, standardise(one.series, one.model.inputs), start, one.key)
         other = _package(one.model, list(one.series), instead, one.key, run)
         if other.status.ok or not one.status.ok:
             seconds, compiling = one.seconds + other.seconds, one.compile_seconds + other.compile_seconds
@@ -221,7 +196,7 @@ def _series(model: Any, series: Any) -> list[Series]:
         if not isinstance(one, Series):
             raise DataError(f"series must be sf.Series, but number {i + 1} is {type(one).__name__}; use sf.Series(...)")
     check_inputs(several, model.inputs)
-    return [_ordered(one, model) for one in several]
+    return [_ordered(one, model.states) for one in several]
 
 
 def _from_frame(model: Any, given: Any, time: str | None, group: str | None, time_unit: str | None) -> Any:
@@ -232,38 +207,23 @@ def _from_frame(model: Any, given: Any, time: str | None, group: str | None, tim
             raise DataError(f"{named[0]} must go with a data frame, but series is {type(given).__name__}; leave it out")
         return given
     _check_model(model)
-    return from_frame(
-        given, time=time, states=model.observations, group=group, time_unit=time_unit, inputs=model.inputs
-    )
+    return from_frame(given, time=time, states=model.states, group=group, time_unit=time_unit, inputs=model.inputs)
 
 
-def _ordered(one: Series, model: SDE) -> Series:
-    """The series with the model's observed columns, in the model's order."""
-    columns = model.observations
-    if one.states == columns:
+def _ordered(one: Series, states: tuple[str, ...]) -> Series:
+    if one.states == states:
         return one
-    lacking = [name for name in columns if name not in one.states]
-    if lacking or (not model.general and set(one.states) != set(columns)):
-        raise DataError(_other_columns(one, model, lacking))
-    order = [one.states.index(name) for name in columns]
-    path, path_states = one.path, one.path_states
-    if path is not None and path_states == one.states:
-        path, path_states = path[:, order], columns
+    if set(one.states) != set(states):
+        raise DataError(
+            f"series must have the model's states {', '.join(states)}, but has {', '.join(one.states)};"
+            " name the columns with states=[...]"
+        )
+    order = [one.states.index(state) for state in states]
+    path = None if one.path is None else one.path[:, order]
     return Series(
-        one.times, one.values[:, order], columns, path=path, path_states=path_states, notes=one.notes, name=one.name,
+        one.times, one.values[:, order], states, path=path, notes=one.notes, name=one.name,
         time_unit=one.time_unit, origin=one.origin, inputs=one.inputs,
     )  # fmt: skip
-
-
-def _other_columns(one: Series, model: SDE, lacking: list[str]) -> str:
-    """What is said where a series has not the columns that a model observes."""
-    word = "states" if model.observations == model.states else "observed columns"
-    said = f"series must have the model's {word} {', '.join(model.observations)}, but has {', '.join(one.states)};"
-    hidden = [name for name in lacking if name in model.states]
-    remedy = " name the columns with states=[...]"
-    if hidden and len(hidden) < len(model.observations):
-        remedy += f", or say that a state is not observed with hidden={hidden!r}"
-    return said + remedy
 
 
 def _method(method: Any) -> Method:

@@ -14,8 +14,7 @@ from sdefit.gp.latent import Draws as Draws
 from sdefit.gp.latent import LatentParams as LatentParams
 from sdefit.gp.latent import Posterior as Posterior
 from sdefit.gp.latent import Solver as Solver
-from sdefit.gp.statespace import ORDER as ORDER
-from sdefit.gp.statespace import StateSpace
+from sdefit.gp.statespace import ORDER, StateSpace
 
 
 def solver_for(kernel: str, jitter: float = 1e-6) -> Solver:

@@ -14,8 +14,6 @@ from sdefit.gp.kernels import Kernel
 from sdefit.gp.latent import AncestralSampler, Conditional, Draws, LatentParams, Posterior, Solver, row_normals
 from sdefit.ssm.kalman import Observations
 
-_ATTEMPTS = 4  # at a Cholesky factor, each with ten times the jitter
-
 
 class _Joint(eqx.Module):
     """Prior covariances among y and s = (z, ż, o), all unrolled."""
@@ -50,7 +48,7 @@ class Dense(Solver):
         full = full.transpose(1, 0, 3, 2).reshape(n * 3 * k, n * 3 * k)
         prior = jnp.diagonal(self._joint(params, data).ss).reshape(3 * k, n).T.reshape(-1)
         # A jitter far below the size of the draws, yet above what rounding leaves of the subtraction from the prior.
-        chol = _factor(full, 1e-8 * jnp.diagonal(full) + 1e-12 * (prior + 1))
+        chol = jnp.linalg.cholesky(full + jnp.diag(1e-8 * jnp.diagonal(full) + 1e-12 * (prior + 1)))
         return DenseConditional(jnp.stack(mean), chol)
 
     def _conditional(self, params: LatentParams, data: Observations):
@@ -122,7 +120,7 @@ class _Gaussian(eqx.Module):
         rows = jnp.swapaxes(factor, 0, 1).reshape(mean.size, -1)
         full = rows @ rows.T
         # As in `condition`; the last term lets a part that is known exactly have a factor.
-        chol = _factor(full, 1e-8 * jnp.diagonal(full) + 1e-12)
+        chol = jnp.linalg.cholesky(full + jnp.diag(1e-8 * jnp.diagonal(full) + 1e-12))
         return cls(mean, chol.astype(jnp.float32))
 
     def draw(self, samples: int, key) -> Float[Array, "parts samples times state"]:
@@ -131,24 +129,6 @@ class _Gaussian(eqx.Module):
         moved = jnp.matmul(self.chol, noise, precision="highest").reshape(n, parts, k, samples // 2)
         moved = jnp.concatenate([moved, -moved], axis=-1).transpose(1, 3, 0, 2)
         return self.mean[:, None] + moved.astype(self.mean.dtype)
-
-
-def _factor(covariance: Float[Array, "all all"], jitter: Float[Array, "all"]) -> Float[Array, "all all"]:
-    """The Cholesky factor of a covariance and a jitter on its diagonal, raised tenfold while there is none.
-
-    How much rounding leaves of a subtraction depends on the order in which a program adds: where the jitter suffices
-    for one fit by itself it may not in a batch.
-    """
-
-    def attempt(tried):
-        count, _ = tried
-        return count + 1, jnp.linalg.cholesky(covariance + jnp.diag(10.0**count * jitter))
-
-    def failed(tried):
-        count, factor = tried
-        return (count < _ATTEMPTS) & ~jnp.all(jnp.isfinite(factor))
-
-    return jax.lax.while_loop(failed, attempt, (jnp.array(0), jnp.full_like(covariance, jnp.nan)))[1]
 
 
 def _ou(params: LatentParams, times: Times) -> Float[Array, "all all"]:

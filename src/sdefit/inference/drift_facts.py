@@ -1,4 +1,4 @@
-"""How the equations along a path depend on each parameter, for the status of a fit and what its data identify."""
+"""How the drift along a path depends on each parameter, for the status of a fit and for what its data identify."""
 
 import equinox as eqx
 import jax
@@ -24,7 +24,6 @@ class DriftFacts(eqx.Module):
       within a thousandth of its interval of an end.
     - `together`: which parameters stand in the drift of one and the same state.
     - `natural_scales`: what each parameter must change by to change f by as much as f is; infinite where it does not.
-      Where a model gives more than f, this is about the equations that the parameter stands in.
     """
 
     finite: Bool[Array, ""]
@@ -38,23 +37,20 @@ def drift_facts(model: SDE, pool: Pool, theta: Theta, mean: Float[Array, "series
     """The facts at θ along the standardised path `mean`."""
     middle = model.bounds.constrain(jnp.full(len(model.free), 0.1))
     theta = jnp.where(jnp.isfinite(theta), theta, middle)
-    states = pool.unstandardise_path(jnp.where(jnp.isfinite(mean), mean, 0.0 if model.general else pool.values))
+    states = pool.unstandardise_path(jnp.where(jnp.isfinite(mean), mean, pool.values))
     seen = jnp.any(pool.observed, axis=-1)
 
     def both(t, x, origin):
         t = pool.moment(t, origin)
-        return _equations(model, t, x, theta), jax.jacfwd(_equations, argnums=3)(model, t, x, theta)
+        return model.f(t, x, theta), jax.jacfwd(model.f, argnums=2)(t, x, theta)
 
     f, slope = over_series(jax.vmap(both, (0, 0, None)))(pool.times, states, pool.origins)
-    unit = _units(model, pool)
     finite = jnp.all(jnp.isfinite(f) | ~seen[..., None])
     usable = seen[..., None, None] & jnp.isfinite(slope)
-    columns = jnp.where(usable, slope / unit[None, None, :, None], 0.0).reshape(f.size, theta.size)
-    speed = jnp.where(seen[..., None] & jnp.isfinite(f), f / unit[None, None, :], 0.0)
+    columns = jnp.where(usable, slope / pool.scale[None, None, :, None], 0.0).reshape(f.size, theta.size)
+    speed = jnp.where(seen[..., None] & jnp.isfinite(f), f / pool.scale[None, None, :], 0.0)
     size = jnp.sqrt(jnp.sum(columns**2, axis=0))
-    beside = speed.ravel()[:, None] * (columns != 0) if model.general else speed.ravel()[:, None]
-    natural_scale = jnp.sqrt(jnp.sum(beside**2, axis=0)) / jnp.where(size > 0, size, 1.0)
-    natural_scale = jnp.where(size > 0, natural_scale, jnp.inf)
+    natural_scale = jnp.where(size > 0, jnp.sqrt(jnp.sum(speed**2)) / jnp.where(size > 0, size, 1.0), jnp.inf)
     span = pool.time_scale * jnp.max(pool.times)
     rows = jnp.maximum(jnp.sum(seen), 1)
     stands = jnp.any(columns.reshape(*f.shape, theta.size) != 0, axis=(0, 1))
@@ -65,27 +61,6 @@ def drift_facts(model: SDE, pool: Pool, theta: Theta, mean: Float[Array, "series
         together=jnp.any(stands[:, :, None] & stands[:, None, :], axis=0),
         natural_scales=natural_scale,
     )
-
-
-def _equations(model: SDE, t, x: Float[Array, "state"], theta: Theta) -> Float[Array, "rows"]:
-    """All that θ stands in: the drift; for a model that gives them, g gᵀ, h and the noise's standard deviations."""
-    if not model.general:
-        return model.f(t, x, theta)
-    parts = [model.f(t, x, theta), model.h(t, x, theta), model.noise_std(t, x, theta)]
-    if model.diffusion == "given":
-        g = model.g(t, x, theta)
-        parts.append((g @ g.T).ravel())
-    return jnp.concatenate(parts)
-
-
-def _units(model: SDE, pool: Pool) -> Float[Array, "rows"]:
-    """The size of each of these rows in the user's units, as far as it is not one over time."""
-    if not model.general:
-        return pool.scale
-    parts = [pool.scale, pool.column_scale, pool.column_scale]
-    if model.diffusion == "given":
-        parts.append((pool.scale[:, None] * pool.scale[None, :]).ravel())
-    return jnp.concatenate(parts)
 
 
 def _at_bound(model: SDE, theta: Theta, shift: Theta) -> Bool[Array, "params"]:

@@ -20,8 +20,8 @@ _ROUNDS = 2  # of halving all steps
 _FEW = 10  # observations for each coordinate, below which one batch of searches is not enough
 _EDGE = -7.0  # logarithm of a distance from a bound, in units, below which θ is at it
 _WIDENINGS = 4  # searches, each with a wider prior on θ than the one before, at most
-# An ODE, or a model with hidden states, is first fitted with some diffusion (variance in one typical spacing): a filter
-# that may correct its path finds θ where a path that must follow from x(t_1) alone has lost the data.
+# An ODE is first fitted with some diffusion (variance in one typical spacing): a filter that may correct
+# its path finds θ where a path that must follow from x(t_1) alone has lost the data.
 _LADDER = (0.1, 0.01, 0.0)
 
 
@@ -47,10 +47,7 @@ class _Widened(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class LikelihoodSearch:
-    """Searches for the mode of likelihood times prior; `prior` is that of θ's scales.
-
-    Ridges and several optima are the rule outside the plain class of models: there no search is given up.
-    """
+    """Searches for the mode of likelihood times prior; `prior` is that of θ's scales."""
 
     parameterisation: Parameterisation
     rule: Rule
@@ -69,8 +66,7 @@ class LikelihoodSearch:
         Where that may have missed the optimum, others begin at `more`: the better of both stand.
         """
         parameterisation = self.parameterisation
-        model = parameterisation.model
-        ladder = jnp.array(_LADDER if model.diffusion == "none" or model.hidden else _LADDER[-1:])
+        ladder = jnp.array(_LADDER if parameterisation.model.diffusion == "none" else _LADDER[-1:])
 
         def again(last: Round):
             rough = (last.count < ladder.size + _ROUNDS) & (jnp.abs(last.step_error) > _HALVING)
@@ -127,9 +123,9 @@ class LikelihoodSearch:
             def fn(u) -> ValueGradHessian:
                 return likelihood(u, artificial_diffusion) + prior(u)
 
-            limits = {"max_step": parameterisation.max_step, "iterations": self.iterations, "tolerance": tolerance}
-            patience = self.iterations if parameterisation.model.general else None
-            return levenberg_marquardt(fn, begin, **limits, patience=patience)
+            return levenberg_marquardt(
+                fn, begin, max_step=parameterisation.max_step, iterations=self.iterations, tolerance=tolerance
+            )
 
         if scales is None or not parameterisation.model.free:
             return climb(begin, scales), scales

@@ -8,10 +8,6 @@ the coordinates, in the user's units, and has the user's prior where there is on
 |---|---|---|---|
 | `WeakPrior` (Auto) | θ, log ‖G_k‖, correlations, log σ_k | normal, truncated at its bounds | log-normal; LKJ(2) |
 | `BoundaryPrior` (ESGF) | θ, entries of G, σ_k | flat | flat, times a small power of G_kk and σ_k |
-| `UnitPrior` (Auto) | log θ where it has one bound, else θ; as `WeakPrior` | normal about its unit | as `WeakPrior` |
-
-`UnitPrior` is for models with hidden states, a given diffusion or the like, whose data have no increments from which
-the scale of θ could be read. It takes the unit that θ has in those of the data (`dynamics.units`), and is far wider.
 """
 
 import abc
@@ -22,22 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from sdefit._types import Array, Float, Scalar, Theta
-from sdefit.dynamics.units import parameter_units
 from sdefit.inference.parameterisation import Parameterisation
 from sdefit.linalg import product
 from sdefit.matching.latent_process import observations
 from sdefit.optimise import ValueGradHessian
-from sdefit.priors import (
-    WIDTH_G,
-    WIDTH_NOISE,
-    WIDTH_UNIT,
-    NoiseLevels,
-    ThetaPrior,
-    correlation_prior,
-    noise_levels,
-    noise_prior_residuals,
-    theta_prior,
-)
+from sdefit.priors import NoiseLevels, ThetaPrior, correlation_prior, noise_levels, noise_prior_residuals, theta_prior
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,92 +125,12 @@ class WeakPrior(Prior):
         return ValueGradHessian(value(u), jax.grad(value)(u), product(slope, slope) + jnp.diag(bend))
 
     def log_volume_of_noises(self, scales: Array, below: Array, sigma: Array, first: Array) -> Scalar:
-        return _volume_of_noises(self.parameterisation, scales, below, sigma)
+        """From G and σ to log ‖G_k‖, the correlation matrix of G Gᵀ and log σ_k.
 
-
-@dataclasses.dataclass(frozen=True)
-class UnitPrior(Prior):
-    """θ normal about its unit in those of the data, in its logarithm where it has one bound; uniform between two.
-
-    log σ_k, log ‖G_k‖ and correlations as in `WeakPrior`, but that G of a hidden state, for which the data show no
-    level, is about its unit. So is where a hidden state begins.
-    """
-
-    levels: NoiseLevels
-
-    @classmethod
-    def of(cls, parameterisation: Parameterisation) -> "UnitPrior":
-        """With levels from the roughness of the columns."""
-        return cls(parameterisation, noise_levels(observations(parameterisation.pool)))
-
-    def ours(self, u: Float[Array, "coordinates"]) -> ValueGradHessian:
-        p = self.parameterisation
-
-        def value(u):
-            return 0.5 * jnp.sum(self._residuals(u) ** 2) + self._correlation(u)
-
-        slope = jax.jacfwd(self._residuals)(u)
-        bent = np.repeat([False, p.sizes[2] > 0, False, False, False], p.sizes)
-        bend = jnp.where(bent, 2 / (u**2 + 1e-30), 0.0)
-        return ValueGradHessian(value(u), jax.grad(value)(u), product(slope, slope) + jnp.diag(bend))
-
-    def log_volume(self, u: Float[Array, "coordinates"]) -> Scalar:
-        theta, *noises = self.parameterisation.split(u)
-        _, slope = jax.jvp(self.parameterisation.bounds.constrain, (theta,), (jnp.ones_like(theta),))
-        logarithm = self.parameterisation.bounds.one_sided & ~self._users_own
-        return jnp.sum(jnp.where(logarithm, 0.0, jnp.log(jnp.abs(slope)))) + self.log_volume_of_noises(*noises)
-
-    def log_volume_of_noises(self, scales: Array, below: Array, sigma: Array, first: Array) -> Scalar:
-        return _volume_of_noises(self.parameterisation, scales, below, sigma)
-
-    @property
-    def _users_own(self) -> np.ndarray:
-        """Which parameters have a prior of the user's."""
-        model = self.parameterisation.model
-        return np.array([model.params[name].prior is not None for name in model.free], bool)
-
-    def _residuals(self, u: Float[Array, "coordinates"]) -> Float[Array, "residuals"]:
-        """How many prior standard deviations everything lies from its usual size."""
-        p = self.parameterisation
-        theta, scales, below, sigma, first = p.split(u)
-        width = np.where(p.bounds.one_sided, WIDTH_UNIT, np.exp(WIDTH_UNIT))
-        none = p.bounds.two_sided | self._users_own
-        parts = [jnp.where(none, 0.0, (theta - self._center()) / width), first / np.exp(WIDTH_UNIT)]
-        usual = self.levels.log_noise[np.flatnonzero(p.estimated_noise)]
-        parts.append((jnp.log(jnp.abs(sigma) + 1e-15) - usual) / WIDTH_NOISE)
-        if scales.size:
-            rows = 0.5 * jnp.log(jnp.sum(p.G(scales, below) ** 2, axis=1) + 1e-30)
-            parts.append((rows - self._level_of_G()) / self._width_of_G())
-        return jnp.concatenate(parts)
-
-    def _center(self) -> Float[Array, "params"]:
-        """log θ at its unit, where it has one bound: with a unit of time between the spacing and the span."""
-        p = self.parameterisation
-        time = jnp.sqrt(jnp.maximum(jnp.max(p.pool.times), 1.0))
-        unit = parameter_units(p.model, p.pool, time) / p.bounds.unit
-        return jnp.where(p.bounds.one_sided, jnp.log(unit), 0.0)
-
-    def _correlation(self, u: Float[Array, "coordinates"]) -> Scalar:
-        _, scales, below, *_ = self.parameterisation.split(u)
-        return correlation_prior(self.parameterisation.G(scales, below)) if below.size else jnp.zeros(())
-
-    def _level_of_G(self) -> Float[Array, "state"]:
-        direct = self.parameterisation.model.direct
-        K = len(self.parameterisation.model.states)
-        return jnp.stack([self.levels.log_G[direct.index(k)] if k in direct else jnp.zeros(()) for k in range(K)])
-
-    def _width_of_G(self) -> np.ndarray:
-        model = self.parameterisation.model
-        return np.array([WIDTH_G if k in model.direct else WIDTH_UNIT for k in range(len(model.states))])
-
-
-def _volume_of_noises(p: Parameterisation, scales: Array, below: Array, sigma: Array) -> Scalar:
-    """From G and σ to log ‖G_k‖, the correlation matrix of G Gᵀ and log σ_k.
-
-    With t = G_kj / G_kk the rows of the correlation's Cholesky factor are (t, 1)/√(1 + |t|²). Their volume is
-    (1 + |t|²)^(−(k+1)/2), and that of the correlations Π L_kk^(K−k) of theirs (Lewandowski and others 2009).
-    """
-    rows, size = p.rows, jnp.log(jnp.abs(scales))
-    growth = jnp.ones_like(scales).at[rows].add((below / scales[rows]) ** 2)
-    turns = 0.5 * (scales.size + 1) * jnp.sum(jnp.log(growth)) + jnp.sum(size[rows])
-    return -turns - jnp.sum(size) - jnp.sum(jnp.log(jnp.abs(sigma)))
+        With t = G_kj / G_kk the rows of the correlation's Cholesky factor are (t, 1)/√(1 + |t|²). Their volume is
+        (1 + |t|²)^(−(k+1)/2), and that of the correlations Π L_kk^(K−k) of theirs (Lewandowski and others 2009).
+        """
+        rows, size = self.parameterisation.rows, jnp.log(jnp.abs(scales))
+        growth = jnp.ones_like(scales).at[rows].add((below / scales[rows]) ** 2)
+        turns = 0.5 * (scales.size + 1) * jnp.sum(jnp.log(growth)) + jnp.sum(size[rows])
+        return -turns - jnp.sum(size) - jnp.sum(jnp.log(jnp.abs(sigma)))

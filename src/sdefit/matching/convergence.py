@@ -31,9 +31,8 @@ def potential_scale_reduction(path: Float[Array, "steps params"], error: Theta |
 
 def has_settled(path: Float[Array, "steps params"], error: Theta | float = 0.0) -> Bool[Array, ""]:
     """Whether every parameter has; never with too few steps to tell, or where a number is not finite."""
-    if path.shape[0] // 2 // _PARTS < 2:
-        return jnp.array(False)
-    return jnp.all(jnp.isfinite(path)) & jnp.all(potential_scale_reduction(path, error) < _SETTLED)
+    enough = path.shape[0] // 2 // _PARTS >= 2
+    return jnp.all(jnp.isfinite(path)) & jnp.all(potential_scale_reduction(path, error) < _SETTLED) & enough
 
 
 def at_rest(

@@ -55,7 +55,7 @@ class Problem(eqx.Module):
 
     @property
     def parameterisation(self) -> Parameterisation:
-        bare = self.model.replace(params={}, inputs=())
+        bare = SDE(self.model.drift, self.model.states, {}, self.model.diffusion)
         return Parameterisation(bare, self.pool, "each")
 
     def begin(self) -> Float[Array, "coordinates"]:

@@ -11,15 +11,12 @@ import numpy as np
 from sdefit._jax import settings
 from sdefit._types import Array, Key, Theta
 from sdefit.data import Pool
-from sdefit.data.inputs import at_time
-from sdefit.dynamics.laws import Normal
 from sdefit.dynamics.sde import SDE
 from sdefit.inference.likelihood import AGREE, FilterState, Likelihood, filter_state
 from sdefit.inference.parameterisation import Parameterisation
 from sdefit.inference.prior import Prior
 from sdefit.inference.residuals import excess_kurtosis
 from sdefit.methods._settings import check_choice, check_whole
-from sdefit.methods.abilities import ABILITIES
 from sdefit.methods.esgf import ESGF, NOISE
 from sdefit.methods.interface import LikelihoodMethod, ParameterCovariance, Review, Stage
 from sdefit.methods.mars import MaRS
@@ -28,7 +25,6 @@ from sdefit.result import Code, Estimate
 _COARSE = 0.5  # change of the log-likelihood by halving the filter's steps that makes it untrustworthy
 _HEAVY = 3.0  # excess kurtosis of the prediction errors that a Gaussian state distribution does not produce
 _SIGMAS = 6.0  # and by how many standard errors it must differ from 0
-_INPUTS = (0.7, 1.9)  # values of inputs with which a model is looked at
 
 
 class Auto(LikelihoodMethod):
@@ -40,7 +36,7 @@ class Auto(LikelihoodMethod):
        and σ, since the likelihood of a short series often has its maximum at a singular G, where θ is less accurate;
        and on θ, since along a direction that the data do not determine the search would diverge.
     3. Review: did the search converge, are the filter's steps short enough, do its prediction errors look Gaussian? If
-       not, the answer is that of gradient matching (`MaRS`), which assumes none of this. If the model is linear the
+       not, the answer is that of gradient matching (`MaRS`), which assumes none of this. If the drift is linear the
        state distribution is Gaussian: heavy tails then belong to the data, and the answer of step 2 stands.
        `Fit.notes` says in one sentence what was done and why.
 
@@ -60,7 +56,6 @@ class Auto(LikelihoodMethod):
     objective_name: ClassVar[str] = "log_likelihood"
     State: ClassVar = FilterState
     knows_covariance: ClassVar[bool] = True
-    takes: ClassVar[frozenset[str]] = frozenset(ABILITIES)
     reference: ClassVar[str] = f"Likelihood: {ESGF.reference} Gradient matching: {MaRS.reference}"
 
     def __post_init__(self) -> None:
@@ -97,12 +92,12 @@ class Auto(LikelihoodMethod):
     ) -> Review:
         """Whether the maximum of the likelihood is reliable, in a sentence; MaRS in its place if not."""
         doubt, tails = _doubt(estimate), _tails(residuals)
-        if tails and not doubt and _straight(model, np.asarray(estimate.theta), times, path):
+        if tails and not doubt and _straight(model, estimate, times, path):
             return Review(f"Penalised maximum likelihood: {_agreement(estimate)}; but {tails}.")
         doubt = doubt or tails
         if not doubt:
             return Review(f"Penalised maximum likelihood: {_agreement(estimate)}.")
-        if not model.free or any(ABILITIES[name].asked_by(model) for name in ABILITIES.keys() - MaRS.takes):
+        if not model.free:
             return Review(f"Penalised maximum likelihood, which is not reliable here: {doubt}.")
         return Review(
             f"Gradient matching (MaRS), since penalised maximum likelihood is not reliable here: {doubt}.", MaRS()
@@ -134,35 +129,15 @@ def _tails(residuals: np.ndarray) -> str:
     return f"the prediction errors are far from Gaussian (excess kurtosis {excess:.2g})" if heavy else ""
 
 
-def _straight(model: SDE, theta: np.ndarray, times: np.ndarray, path: np.ndarray) -> bool:
-    """Whether the model is linear and Gaussian: along the path f and h have one slope, g and the noise one size.
-
-    Inputs may change from time to time. Their values are not at hand here, so some are made up.
-    """
-    if any(type(law) is not Normal for law in model.laws):
-        return False
+def _straight(model: SDE, estimate: Estimate, times: np.ndarray, path: np.ndarray) -> bool:
+    """Whether the slope of the drift is the same all along the path: a linear equation."""
+    if model.inputs:
+        return False  # their values are not at hand here
     subset = np.linspace(0, len(times) - 1, min(len(times), 20)).astype(int)
     with settings():
-        points = jnp.asarray(path[subset])
-
-        def at(t, x):
-            g = model.g(t, x, jnp.asarray(theta)) if model.g_function is not None else jnp.zeros(0)
-            slopes = [jax.jacfwd(lambda x, of=of: of(t, x, jnp.asarray(theta)))(x) for of in (model.f, model.h)]
-            return *slopes, g, model.noise_std(t, x, jnp.asarray(theta))
-
-        found = [jax.vmap(at, (None, 0))(_moment(model, times, value), points) for value in _INPUTS]
-    return all(_same(np.asarray(one)) for parts in found for one in parts)
-
-
-def _same(values: np.ndarray) -> bool:
-    """Whether values are the same at every point, but for rounding."""
-    return bool(np.all(np.ptp(values, axis=0) <= 1e-9 * (1e-300 + np.max(np.abs(values), initial=0.0))))
-
-
-def _moment(model: SDE, times: np.ndarray, value: float) -> Any:
-    """The first time, with this value of every input."""
-    first = jnp.asarray(times[0])
-    return at_time(first, (first[None], {name: jnp.full(1, value) for name in model.inputs}) if model.inputs else None)
+        theta = jnp.asarray(estimate.theta)
+        slope = jax.vmap(lambda x: jax.jacfwd(lambda x: model.f(times[0], x, theta))(x))(jnp.asarray(path[subset]))
+    return bool(np.all(np.ptp(slope, axis=0) <= 1e-9 * (1e-300 + np.max(np.abs(slope)))))
 
 
 def _agreement(estimate: Estimate) -> str:

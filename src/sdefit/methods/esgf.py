@@ -9,26 +9,24 @@ import jax
 import jax.numpy as jnp
 
 from sdefit._types import Array, Bool, Float, Int, Key, Theta
-from sdefit.data import Pool
+from sdefit.data import Pool, over_series
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import ModelError
-from sdefit.inference.candidates import guess_by_candidates, state_path
-from sdefit.inference.equation import Equation
-from sdefit.inference.increments import Increments
+from sdefit.inference.increments import Increments, interpolated
 from sdefit.inference.initial_guess import guess_by_increments
-from sdefit.inference.likelihood import FilterState, Likelihood, filter_pool, filter_state, smoothed_path, step_counts
+from sdefit.inference.likelihood import FilterState, Likelihood, filter_pool, filter_state, step_counts
 from sdefit.inference.likelihood_search import LikelihoodSearch
 from sdefit.inference.observed_information import inverse_information
-from sdefit.inference.parameterisation import Parameterisation, cholesky_psd, point_of
-from sdefit.inference.prior import BoundaryPrior, Prior, UnitPrior, WeakPrior
+from sdefit.inference.parameterisation import Parameterisation, Point, cholesky_psd
+from sdefit.inference.prior import BoundaryPrior, Prior, WeakPrior
 from sdefit.methods._settings import check_choice, check_flag, check_not_negative, check_whole
-from sdefit.methods.abilities import ABILITIES
 from sdefit.methods.interface import LikelihoodMethod, ParameterCovariance, Stage
 from sdefit.optimise import SearchResult
 from sdefit.result import Code, Estimate
+from sdefit.ssm.filter import run_smoother
+from sdefit.ssm.kalman import Gaussian
 from sdefit.ssm.moments import RULES
 
-_MORE = 2  # times as many searches, of as many times more steps, outside the plain class of models
 NOISE = ("each", "same", "none")  # what the observation noise of the states may be
 
 
@@ -58,8 +56,7 @@ class ESGF(LikelihoodMethod):
     - `starts`: searches in one batch. The first is the user's where start values are given; the others
       come from increments of the data, three different ones and random neighbours of these. Where they disagree or
       end at a bound, or the data are few, a second batch begins scattered about the natural scale of each parameter.
-    - `iterations`: the most evaluations of each search. For models that give their diffusion, have hidden states or the
-      like there are twice as many searches, of twice as many evaluations.
+    - `iterations`: the most evaluations of each search.
     - `boundary`: the log-likelihood is raised by this times the log of every σ_k and G_kk. It counts only
       where the data do not: a maximum at zero, as when G is singular, moves just off it.
     - `weak`: in its place, the weak priors of `MaRS`: log ‖G_k‖ and log σ_k are expected about the levels at which
@@ -88,7 +85,6 @@ class ESGF(LikelihoodMethod):
     objective_name: ClassVar[str] = "log_likelihood"
     State: ClassVar = FilterState
     knows_covariance: ClassVar[bool] = True
-    takes: ClassVar[frozenset[str]] = frozenset(ABILITIES)
     reference: ClassVar[str] = "S. Särkkä and A. Solin (2019), Applied Stochastic Differential Equations, Cambridge."
 
     def __post_init__(self) -> None:
@@ -98,12 +94,7 @@ class ESGF(LikelihoodMethod):
         check_flag(self, "weak")
 
     def check(self, model: SDE, pool: Pool) -> None:
-        """Refuse a model that leaves nothing random, and one that gives its noises beside a structure of them."""
-        if model.general and self.noise != "each":
-            raise ModelError(
-                f"noise must be 'each' for a model that says what is observed, not {self.noise!r};"
-                " give the model's own noise={column: sf.normal(sd=...)}"
-            )
+        """Refuse a model that leaves nothing random."""
         if model.diffusion == "none" and self.noise == "none":
             raise ModelError("ESGF(noise='none') needs a model with diffusion: an ODE without noise explains no data")
 
@@ -112,11 +103,8 @@ class ESGF(LikelihoodMethod):
 
     def guess(self, model: SDE, pool: Pool, start: Theta, key: Key, found: None) -> _Guesses:
         """Where the searches begin, and the steps of the filter there."""
-        parameterisation = Parameterisation(model, pool, self.noise)
-        if model.general:
-            starts = guess_by_candidates(parameterisation, start, _MORE * self.starts, key, self.rule)
-            return _Guesses(starts.begin, starts.more, starts.steps, None)
-        starts = guess_by_increments(parameterisation, Increments.of(model, pool), start, self.starts, key)
+        increments = Increments.of(model, pool)
+        starts = guess_by_increments(Parameterisation(model, pool, self.noise), increments, start, self.starts, key)
         return _Guesses(starts.begin, starts.more, starts.steps, starts.scales if self.weak else None)
 
     def search(self, model: SDE, pool: Pool, start: Theta, key: Key, found: _Guesses) -> _Found:
@@ -133,13 +121,13 @@ class ESGF(LikelihoodMethod):
         state, parameterisation = found.state, Parameterisation(model, pool, self.noise)
         point = parameterisation.point(parameterisation.variance_params(state.coordinates))
         total, done = filter_pool(model, pool, point, state.steps, self.rule)
-        mean, std = smoothed_path(model, pool, point, done)
+        smooth = over_series(run_smoother)(done)
         return Estimate(
             theta=point.theta,
-            G=Equation(model, pool, point).typical_diffusion(mean),
+            G=cholesky_psd(point.Q),
             noise=jnp.sqrt(point.variance),
-            mean=mean,
-            std=std,
+            mean=smooth.mean,
+            std=_std(smooth),
             criterion=total,
             code=jnp.where(found.converged, Code.OK, Code.NOT_CONVERGED),
             state=state,
@@ -147,17 +135,17 @@ class ESGF(LikelihoodMethod):
         )
 
     def smooth(self, model: SDE, pool: Pool, estimate: Estimate) -> tuple[Array, Array]:
-        point = point_of(model, estimate, filter_state(estimate).first)
-        steps = step_counts(model, pool, state_path(model, pool), estimate.theta[None])
+        point = Point(estimate.theta, estimate.G @ estimate.G.T, estimate.noise**2, filter_state(estimate).first)
+        steps = step_counts(model, pool, interpolated(pool), estimate.theta[None])
         _, done = filter_pool(model, pool, point, steps, self.rule)
-        return smoothed_path(model, pool, point, done)
+        smooth = over_series(run_smoother)(done)
+        return smooth.mean, _std(smooth)
 
     def refit(self, model: SDE, pool: Pool, init: Estimate, key: Key) -> Estimate:
         """One search from `init`, with the steps between rows that were enough there."""
         parameterisation, scales = Parameterisation(model, pool, self.noise), None
-        first = filter_state(init).first if model.general else init.mean[:, 0]
-        begin = parameterisation.at(init.theta, init.G, init.noise, first)
-        if self.weak and not model.general:  # scales are of these data: that they vary is part of how the estimate does
+        begin = parameterisation.at(init.theta, init.G, init.noise, init.mean[:, 0])
+        if self.weak:  # scales are of these data: that they vary is part of how the estimate does
             P = init.theta.size
             scales = Increments.of(model, pool).scales_near(begin[:P], parameterisation.max_step[:P])
         steps, none = filter_state(init).steps, jnp.zeros(())
@@ -190,10 +178,11 @@ class ESGF(LikelihoodMethod):
 
     def _search(self, parameterisation: Parameterisation) -> LikelihoodSearch:
         prior = functools.partial(self.prior, parameterisation)
-        iterations = (_MORE if parameterisation.model.general else 1) * self.iterations
-        return LikelihoodSearch(parameterisation, self.rule, prior, iterations)
+        return LikelihoodSearch(parameterisation, self.rule, prior, self.iterations)
 
     def prior(self, parameterisation: Parameterisation, scales: Theta | None) -> Prior:
-        if self.weak and parameterisation.model.general:
-            return UnitPrior.of(parameterisation)
         return WeakPrior.of(parameterisation, scales) if self.weak else BoundaryPrior(parameterisation, self.boundary)
+
+
+def _std(smooth: Gaussian) -> Array:
+    return jnp.sqrt(jnp.maximum(jnp.diagonal(smooth.covariance, axis1=-2, axis2=-1), 0.0))

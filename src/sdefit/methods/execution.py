@@ -29,7 +29,7 @@ class Answer(eqx.Module):
 
     estimate: Estimate
     G: Float[Array, "state state"]
-    noise: Float[Array, "columns"]
+    noise: Float[Array, "state"]
     mean: Float[Array, "series times state"]
     std: Float[Array, "series times state"]
     at_bound: Bool[Array, "params"]
@@ -57,20 +57,14 @@ def _joined(one: Run, other: Run) -> Run:
     return Run(other.value, one.seconds + other.seconds, one.compile_seconds + other.compile_seconds)
 
 
-def estimate_each(
-    model: SDE, method: Method, pools: Pool, starts: np.ndarray, key: Key, batch: int, numbers: np.ndarray | None = None
-) -> Run:
-    """The `Answer`s of many fits along a leading axis; the i-th uses `jax.random.fold_in(key, i)`.
-
-    `numbers` are those that take the place of i where these fits are some of many.
-    """
+def estimate_each(model: SDE, method: Method, pools: Pool, starts: np.ndarray, key: Key, batch: int) -> Run:
+    """The `Answer`s of many fits along a leading axis; the i-th uses `jax.random.fold_in(key, i)`."""
     pools = _arrays(pools)
-    numbers = np.arange(len(starts)) if numbers is None else numbers
 
     def rows(index: np.ndarray) -> tuple[Any, ...]:
-        return jax.tree.map(lambda a: a[index], pools), starts[index], numbers[index].astype(np.int32), key
+        return jax.tree.map(lambda a: a[index], pools), starts[index], index, key
 
-    return PROGRAMS.run_each(_answers, model, method, rows, len(starts), batch, method.side_by_side)
+    return PROGRAMS.run_each(_answers, model, method, rows, len(starts), batch)
 
 
 def smooth(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> Run:
@@ -125,7 +119,7 @@ def _judged(model: SDE, pool: Pool, found: Estimate) -> Answer:
     return Answer(
         found,
         pool.unstandardise_diffusion(found.G),
-        pool.unstandardise_noise(found.noise),
+        pool.unstandardise_std(found.noise),
         pool.unstandardise_path(found.mean),
         pool.unstandardise_std(found.std),
         along.at_bound,

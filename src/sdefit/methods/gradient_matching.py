@@ -123,14 +123,6 @@ class GradientMatching(eqx.Module):
         names = ("kernel", "ou_rate", "evidence_starts", "iterations", "jitter", "shared_gp")
         return cls(LatentProcess(*(getattr(method, name) for name in names)), method.samples, method.refinements)
 
-    @property
-    def side_by_side(self) -> bool:
-        """Not with dense kernels: two batches of large Cholesky factors in one process were seen to end in NaN.
-
-        Each of them by itself is finite, whatever the number of threads of BLAS; the cause is below JAX.
-        """
-        return self.process.kernel in gp.ORDER
-
     def condition(self, model: SDE, pool: Pool, latent: LatentGPFit, key: Key) -> Conditioned:
         """The latent process at its maximum of evidence given the data, and samples of ż."""
         evidence = self.process.evidence(model, pool)

@@ -51,12 +51,6 @@ class Method(eqx.Module):
     objective_name: ClassVar[str]  # what `Estimate.criterion` is: log_likelihood, log_evidence, bound or loss
     State: ClassVar[type[eqx.Module]]  # of `Estimate.state`: fields of arrays, or None where there is none
     knows_covariance: ClassVar[bool] = False  # whether there is a `covariance`
-    takes: ClassVar[frozenset[str]] = frozenset({"ode", "inputs"})  # of `abilities`, what models may ask of it
-
-    @property
-    def side_by_side(self) -> bool:
-        """Whether runs of its program may share a process, a core each."""
-        return True
 
     def check(self, model: SDE, pool: Pool) -> None:
         """Refuse, by name and before any compute, data or models this method cannot take."""

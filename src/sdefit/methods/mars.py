@@ -99,10 +99,6 @@ class MaRS(Method):
             sqrt_mmd=code,
         )  # fmt: skip
 
-    @property
-    def side_by_side(self) -> bool:
-        return self._common.side_by_side
-
     def check(self, model: SDE, pool: Pool) -> None:
         check_free(self, model)
         box_of(model, self.theta_range)

@@ -75,7 +75,6 @@ class NPSDE(Method):
 
     name: ClassVar[str] = "npsde"
     title: ClassVar[str] = "NPSDE: a Gaussian-process drift learned through simulated paths"
-    takes: ClassVar[frozenset[str]] = frozenset({"ode"})  # the field that it learns depends on the state alone
     objective_name: ClassVar[str] = "log_evidence"
     State: ClassVar = FieldState
     reference: ClassVar[str] = (
@@ -89,6 +88,14 @@ class NPSDE(Method):
         numbers = isinstance(given, tuple) and all(is_finite(one) and one > 0 for one in given)
         if not (numbers and given and list(given) == sorted(given, reverse=True)):
             raise ModelError(f"NPSDE: lengths must be numbers above 0, the longest first, as (4.0, 2.0), not {given!r}")
+
+    def check(self, model: SDE, pool: Pool) -> None:
+        """Refuse a model with inputs."""
+        if model.inputs:
+            raise ModelError(
+                "NPSDE needs a model without inputs, as the field it learns depends on the state alone, but the inputs"
+                f" are {', '.join(model.inputs)}; take sf.Auto(), sf.MaRS() or sf.ESGF()"
+            )
 
     def stages(self) -> tuple[Stage, ...]:
         return (self.learn_and_project,)

@@ -68,7 +68,6 @@ class VGPA(Method):
 
     name: ClassVar[str] = "vgpa"
     title: ClassVar[str] = "Variational Gaussian process approximation"
-    takes: ClassVar[frozenset[str]] = frozenset({"inputs"})
     objective_name: ClassVar[str] = "bound"
     State: ClassVar = VariationalState
     knows_covariance: ClassVar[bool] = True
@@ -90,7 +89,9 @@ class VGPA(Method):
             )
 
     def check(self, model: SDE, pool: Pool) -> None:
-        """Refuse a known G of another size."""
+        """Refuse an ODE, and a known G of another size."""
+        if model.diffusion == "none":
+            raise ModelError("VGPA needs a model with diffusion, not diffusion='none'; use ESGF for an ODE")
         size = len(model.states)
         if isinstance(self.known_diffusion, tuple) and len(self.known_diffusion) != size:
             rows = len(self.known_diffusion)

@@ -104,7 +104,6 @@ def levenberg_marquardt(
     max_step: Float[Array, "params"],
     iterations: int = 50,
     tolerance: float = 1e-6,
-    patience: int | None = None,
 ) -> SearchResult:
     """The lowest points near each row of `x0` of `fn`, by Newton steps on its curvature, damped where they fail.
 
@@ -113,12 +112,9 @@ def levenberg_marquardt(
     - `iterations`: the most evaluations of `fn` per row.
     - `tolerance`: done when the next step is predicted to bring a smaller decrease than this.
 
-    - `patience`: a search that after so many iterations (20) is still behind one that is done is given up.
-
-    A point where `fn` is not finite is refused like one that is too high.
+    A point where `fn` is not finite is refused like one that is too high. A search that after some
+    iterations is still behind one that is done is given up.
     """
-
-    most = _PATIENCE if patience is None else patience
 
     def advance(s: _Search) -> _Search:
         first = s.steps == 0
@@ -142,7 +138,7 @@ def levenberg_marquardt(
     def all_advance(s: _Search) -> _Search:
         s = jax.vmap(lambda s: _choose(s.done, s, advance(s)))(s)
         best = jnp.min(jnp.where(s.done, s.at.value, jnp.inf))
-        return eqx.tree_at(lambda s: s.done, s, s.done | ((s.steps >= most) & (s.at.value > best)))
+        return eqx.tree_at(lambda s: s.done, s, s.done | ((s.steps >= _PATIENCE) & (s.at.value > best)))
 
     begin = jax.vmap(lambda x: _begin(x, iterations))(x0)
     s = jax.lax.while_loop(lambda s: jnp.any(~s.done & (s.steps < iterations)), all_advance, begin)

@@ -113,28 +113,20 @@ class Programs:
         return Run(value, time.perf_counter() - ready, ready - begin if waits else 0.0)
 
     def run_each(
-        self,
-        function: Callable[..., Any],
-        model: SDE,
-        method: Hashable,
-        rows: Rows,
-        count: int,
-        batch: int,
-        side_by_side: bool = True,
+        self, function: Callable[..., Any], model: SDE, method: Hashable, rows: Rows, count: int, batch: int
     ) -> Run:
         """`function` of `count` rows, at most `batch` in one run of its program, every core of a CPU at a run.
 
         `rows(index)` are the inputs of the rows so numbered. A last run that is not full repeats its first row, so
-        that it is of the same program. Without `side_by_side` there is one run at a time.
+        that it is of the same program.
         """
-        size = min(batch, -(-count // (cores() if side_by_side else 1)))
+        size = min(batch, -(-count // cores()))
         index = np.arange(-(-count // size) * size).reshape(-1, size)
         many = [rows(np.where(some < count, some, some[0]).astype(np.int32)) for some in index]
         begin, before = time.perf_counter(), self.compilations
         compiled = self._program(function, model, method, many[0]).compiled.result()
         ready = time.perf_counter()
-        call = functools.partial(_call, compiled)
-        values = list(self._runners.map(call, many) if side_by_side else map(call, many))
+        values = list(self._runners.map(functools.partial(_call, compiled), many))
         value = jax.tree.map(lambda *a: np.concatenate(a)[:count], *values)
         return Run(value, time.perf_counter() - ready, ready - begin if self.compilations > before else 0.0)
 
@@ -247,4 +239,4 @@ def cores() -> int:
 def without_starts(model: SDE) -> SDE:
     """The model without the start values of its parameters, which no program depends on."""
     bare = {name: dataclasses.replace(parameter, start=None) for name, parameter in model.parameters}
-    return model.replace(params=bare)
+    return SDE(model.drift, model.states, bare, model.diffusion, model.name, model.inputs, model.hold)

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jax.extend.core import Jaxpr, Literal
 
+from sdefit.dynamics.equations import Equations
 from sdefit.dynamics.sde import SDE
 from sdefit.programs.plain import PACKAGE, reference, to_plain
 
@@ -69,25 +70,23 @@ def _function(function: Any) -> Any:
 
 @functools.lru_cache(maxsize=16)  # a fit asks for several programs of one model
 def _model(model: SDE, settings: tuple[str, ...]) -> Any:
-    """The model: its formulas, or the traces of its functions where they are functions of Python."""
+    """The model: its equations, or the drift's trace where it is a function of Python."""
     del settings  # the trace depends on them
-    with contextlib.suppress(TypeError):
+    if isinstance(model.drift, Equations):
         return to_plain(model)
-    rest = [model.states, model.parameters, model.diffusion, model.inputs, model.hold, model.observations]
-    laws = [[law.name, "given" if callable(law.sd) else law.sd] for law in model.laws]
-    given = [model.drift, model.g_function, model.h_function, *(law.sd for law in model.laws)]
-    return [[_trace(model, one) if callable(one) else None for one in given], to_plain([*rest, laws, model.initial])]
+    rest = [model.states, model.parameters, model.diffusion, model.inputs, model.hold]
+    return [_trace(model), to_plain(rest)]
 
 
-def _trace(model: SDE, function: Callable[..., Any]) -> Any:
+def _trace(model: SDE) -> Any:
     number = jax.ShapeDtypeStruct((), np.float64)
     states, theta = (jax.ShapeDtypeStruct((len(one),), np.float64) for one in (model.states, model.free))
     inputs = dict.fromkeys(model.inputs, number)
     try:
-        traced = jax.make_jaxpr(lambda t, x, theta, u: function(t, x, model.named(theta) | u), return_shape=True)
+        traced = jax.make_jaxpr(lambda t, x, theta, u: model.drift(t, x, model.named(theta) | u), return_shape=True)
         closed, shape = traced(number, states, theta, inputs)
     except Exception:  # the user's own; the program itself will say it better
-        raise TypeError("a function of the model cannot be traced") from None
+        raise TypeError("the drift cannot be traced") from None
     return [_jaxpr(closed), str(jax.tree.structure(shape))]
 
 

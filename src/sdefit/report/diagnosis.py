@@ -7,7 +7,7 @@ import numpy as np
 
 from sdefit.display.charts import Band, Chart, Dots, Line, Mark
 from sdefit.report.figures import clock
-from sdefit.report.numbers import Numbers, calendar, columns_of, series_names
+from sdefit.report.numbers import Numbers, calendar, series_names
 from sdefit.report.page import Block, Table
 from sdefit.store import Record
 
@@ -42,7 +42,7 @@ def residual_numbers(record: Record) -> Numbers:
     rows |= {"residual": []} if dates is None else {"date": [], "residual": []}
     for i, (name, found) in enumerate(zip(series_names(record), known["residuals"], strict=True)):
         z = np.asarray(found, float)
-        for k, state in enumerate(columns_of(record)):
+        for k, state in enumerate(record.facts["states"]):
             seen = np.isfinite(z[:, k])
             rows["series"].append(np.full(seen.sum(), name))
             rows["state"].append(np.full(seen.sum(), state))

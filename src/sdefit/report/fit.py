@@ -83,7 +83,7 @@ def _time_sentence(record: Record) -> str:
 
 def _estimates(record: Record) -> list[Block]:
     blocks: list[Block] = [*_figure("estimates", record), tables.estimates(record), tables.noise(record)]
-    return blocks + ([tables.diffusion(record)] if record.facts.get("diffusion") not in ("none", "given") else [])
+    return blocks + ([tables.diffusion(record)] if record.facts.get("diffusion") != "none" else [])
 
 
 def _figures(record: Record) -> list[Block]:

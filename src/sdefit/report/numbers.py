@@ -46,30 +46,12 @@ def is_fixed(record: Record, name: str) -> bool:
     return isinstance(one, Mapping) and one.get("value") is not None
 
 
-def columns_of(record: Record) -> list[str]:
-    """The names of the observed columns."""
-    return list(record.facts.get("columns") or record.facts["states"])
-
-
-def state_values(record: Record) -> np.ndarray:
-    """The observations of each state, (series, time, state); NaN for one that no column measures as it is."""
-    direct = record.facts.get("direct")
-    if direct is None or list(direct) == list(range(len(record.facts["states"]))):
-        return record["values"]
-    found = np.full(record["mean"].shape, np.nan)
-    for d, k in enumerate(direct):
-        if k is not None:
-            found[..., k] = record["values"][..., d]
-    return found
-
-
 def path_numbers(record: Record) -> Numbers:
     """Observations and the smoothed path: one row for each series, state and time."""
     parts = list(_each(record))
     columns = _row_names(record, parts)
-    arrays = {name: record[name] for name in ("mean", "std", *(["path"] if "path" in record else []))}
-    for name, array in ({"values": state_values(record)} | arrays).items():
-        columns[name] = np.concatenate([array[i][n] for _, n, i, _ in parts])
+    for name in ("values", "mean", "std", *(["path"] if "path" in record else [])):
+        columns[name] = np.concatenate([record[name][i][n] for _, n, i, _ in parts])
     columns["lower"] = columns["mean"] - WIDE * columns["std"]
     columns["upper"] = columns["mean"] + WIDE * columns["std"]
     return columns
@@ -124,10 +106,8 @@ def phase_numbers(record: Record) -> Numbers:
     keep = np.isfinite(record["times"])
     names = np.repeat(np.array(series_names(record))[:, None], keep.shape[1], axis=1)
     columns = {"series": names[keep], "time": record["times"][keep]}
-    arrays = {"mean": record["mean"], "values": state_values(record)}
-    arrays |= {"path": record["path"]} if "path" in record else {}
-    for kind, array in arrays.items():
-        columns |= {f"{kind}_{state}": array[..., k][keep] for k, state in enumerate(states)}
+    for kind in ("mean", "values", *(["path"] if "path" in record else [])):
+        columns |= {f"{kind}_{state}": record[kind][..., k][keep] for k, state in enumerate(states)}
     return columns
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from sdefit.report.numbers import calendar, columns_of, is_fixed, series_names, true_values
+from sdefit.report.numbers import calendar, is_fixed, series_names, true_values
 from sdefit.report.page import Block, Facts, Matrices, Matrix, Table, as_number, cell, number
 from sdefit.store import Record
 
@@ -24,8 +24,8 @@ def estimates(record: Record) -> Table:
 
 
 def noise(record: Record) -> Table:
-    """The standard deviation of the observation noise of each state or column."""
-    states, values = columns_of(record), np.asarray(record["noise"], float)
+    """The standard deviation of the observation noise of each state."""
+    states, values = list(record.facts["states"]), np.asarray(record["noise"], float)
     truth = true_values(record, "noise")
     truth = None if truth is None else np.broadcast_to(truth, values.shape)
     limits = intervals(record, [f"noise[{state}]" for state in states])
@@ -120,8 +120,8 @@ def observations(record: Record) -> Table:
         "times": np.isfinite(times).sum(axis=1),
         **dict(zip(("from", "to"), _ends(times if dates is None else dates), strict=True)),
     }
-    columns |= {f"{state} values": counts[:, k] for k, state in enumerate(columns_of(record))}
-    heads = {f"{state} values": state for state in columns_of(record)}
+    columns |= {f"{state} values": counts[:, k] for k, state in enumerate(record.facts["states"])}
+    heads = {f"{state} values": state for state in record.facts["states"]}
     caption, shown = "Under each state the number of its observed values.", columns
     if len(times) > MANY:
         shown = {"series": ["least", "median", "most"]}

@@ -1,7 +1,7 @@
-"""The continuous-discrete Gaussian filter and smoother of dx = f(t, x) dt + g(t, x) dw, y = h(t, x) + noise.
+"""The continuous-discrete Gaussian filter and smoother of dx = f(t, x) dt + G dw, y = x + noise.
 
 Between rows the belief follows moment equations (`transition`); at rows it is updated, and later run back, by the
-steps of `kalman`: once each transition and each h is linearised the smoother is that of a linear model.
+steps of `kalman`: once each transition is linearised the smoother is that of a linear model.
 """
 
 from typing import NamedTuple
@@ -14,19 +14,15 @@ from sdefit.linalg import dot
 from sdefit.ssm import kalman
 from sdefit.ssm.innovations import Innovations
 from sdefit.ssm.kalman import Filtered, Gaussian, Observations, Sensors
-from sdefit.ssm.moments import Diffusivity, Drift, Measurement, Rule, linearised
+from sdefit.ssm.moments import Drift, Rule
 from sdefit.ssm.transition import step
 
 
 class FilterPass(NamedTuple):
-    """A forward pass, and the linear model that its moments were linearised to.
-
-    `F` is the transition matrix over each gap; `H` has what each column measures, or None where that is the states.
-    """
+    """A forward pass, and the transition matrix over each gap that its moments were linearised to."""
 
     filtered: Filtered
     F: Float[Array, "*times state state"]
-    H: Float[Array, "*times columns state"] | None = None
 
     @property
     def last(self) -> Gaussian:
@@ -41,8 +37,8 @@ class FilterPass(NamedTuple):
 
 def run_filter(
     drift: Drift,
-    Q: Float[Array, "state state"] | Diffusivity,
-    measured: Float[Array, "state"] | Measurement,
+    Q: Float[Array, "state state"],
+    noise_variance: Float[Array, "state"],
     first: Gaussian,
     data: Observations,
     steps: Int[Array, "times"] | int = 1,
@@ -51,9 +47,7 @@ def run_filter(
     """The belief about x at each row, given those before it and given that row as well.
 
     **Arguments**
-    - `drift`: f(t, x). `Q`: G Gᵀ, or g(t, x) g(t, x)ᵀ.
-    - `measured`: the variance of the noise of each state, where the states are what is measured; or a function of
-      (t, x) that returns what is measured and the variances of its noise.
+    - `drift`: f(t, x). `Q`: G Gᵀ.
     - `first`: the belief about x at the first time, before that row's observations are used.
     - `data`: a row whose time repeats the one before and that observes nothing changes nothing.
     - `steps`: how many steps lead to each row. Traced numbers allow derivatives forward only; one
@@ -65,9 +59,7 @@ def run_filter(
         before, now, count, value, observed = inputs
         count = steps if isinstance(steps, int) else count
         predicted, F = predict(drift, rule, Q, before, now, count, last)
-        if callable(measured):
-            return update_measured(predicted, now, value, observed, measured, rule, F)
-        return update(predicted, value, observed, measured, F)
+        return update(predicted, value, observed, noise_variance, F)
 
     before = jnp.concatenate([data.times[:1], data.times[:-1]])
     counts = jnp.broadcast_to(jnp.asarray(steps, jnp.int32), data.times.shape)
@@ -77,23 +69,14 @@ def run_filter(
 def run_smoother(done: FilterPass) -> Gaussian:
     """The belief about x at each row given all rows, before and after."""
     filtered, size = done.filtered, done.F.shape[-1]
-    if done.H is None:
-        sensors = Sensors(jnp.eye(size, dtype=done.F.dtype), jnp.zeros(size, done.F.dtype))
-    else:
-        sensors = Sensors(done.H, jnp.zeros_like(done.H[..., 0]))
+    sensors = Sensors(jnp.eye(size, dtype=done.F.dtype), jnp.zeros(size, done.F.dtype))
     _, later = kalman.run_smoother(done.F, filtered, sensors)
     mean, covariance = kalman.smoothed(filtered, later)
     return Gaussian(mean[..., 0], covariance)
 
 
 def predict(
-    drift: Drift,
-    rule: Rule,
-    Q: Array | Diffusivity,
-    before: Scalar,
-    now: Scalar,
-    steps: Int[Array, ""] | int,
-    last: Gaussian,
+    drift: Drift, rule: Rule, Q: Array, before: Scalar, now: Scalar, steps: Int[Array, ""] | int, last: Gaussian
 ) -> tuple[Gaussian, Float[Array, "state state"]]:
     """The belief about x at time `now` from that at time `before`, and the transition matrix between them."""
     h = (now - before) / jnp.maximum(steps, 1)
@@ -122,26 +105,6 @@ def update(
     columns, innovations = kalman.update_mean(mean[:, None], value[:, None], gains, sensors)
     filtered = Filtered(Gaussian(mean[:, None], covariance), Gaussian(columns, updated), gains, innovations)
     return Gaussian(columns[:, 0], updated), FilterPass(filtered, F)
-
-
-def update_measured(
-    predicted: Gaussian,
-    t: Scalar,
-    value: Float[Array, "columns"],
-    observed: Bool[Array, "columns"],
-    measurement: Measurement,
-    rule: Rule,
-    F: Float[Array, "state state"],
-) -> tuple[Gaussian, FilterPass]:
-    """The same where columns measure functions of the state: h is linearised about the prediction."""
-    mean, covariance = predicted
-    center, H, variance = linearised(measurement, t, mean, covariance, rule)
-    sensors = Sensors(H, variance)
-    updated, gains = kalman.update_covariance(covariance, observed, sensors)
-    line = value - center + dot(H, mean[:, None])[:, 0]  # what a linear sensor would have measured
-    columns, innovations = kalman.update_mean(mean[:, None], line[:, None], gains, sensors)
-    filtered = Filtered(Gaussian(mean[:, None], covariance), Gaussian(columns, updated), gains, innovations)
-    return Gaussian(columns[:, 0], updated), FilterPass(filtered, F, H)
 
 
 def given_first_row(

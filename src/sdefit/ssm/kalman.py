@@ -47,13 +47,10 @@ class Transitions(NamedTuple):
 
 
 class Sensors(NamedTuple):
-    """What is observed of a state at every time: the rows h_k, and the variances r_k of the noise.
+    """What is observed of a state at every time: the rows h_k, and the variances r_k of the noise."""
 
-    Where they change with time they have a leading axis of times.
-    """
-
-    H: Float[Array, "*times state dim"]
-    variance: Float[Array, "*times state"]
+    H: Float[Array, "state dim"]
+    variance: Float[Array, "state"]
 
 
 class Gains(NamedTuple):
@@ -176,18 +173,14 @@ def run_smoother(
 ) -> tuple[Backward, Backward]:
     """What is said before the first of these times, and at each of them, from what is said after the last."""
 
-    changing = sensors.H.ndim == 3
-
     def step(later_rows: Backward, row):
-        F, gains, innovations, own = row
-        now = own if changing else sensors
-        r, u = back_score(later_rows.r, innovations, gains, now)
-        N, D = back_information(later_rows.N, gains, now)
+        F, gains, innovations = row
+        r, u = back_score(later_rows.r, innovations, gains, sensors)
+        N, D = back_information(later_rows.N, gains, sensors)
         return Backward(dot(F.T, r), dot(dot(F.T, N), F), u, D), Backward(r, N, u, D)
 
     later_rows = nothing_later(filtered) if later_rows is None else later_rows
-    rows = transitions_F, filtered.gains, filtered.innovations, sensors if changing else None
-    return jax.lax.scan(step, later_rows, rows, reverse=True)
+    return jax.lax.scan(step, later_rows, (transitions_F, filtered.gains, filtered.innovations), reverse=True)
 
 
 def nothing_later(filtered: Filtered) -> Backward:

@@ -1,4 +1,4 @@
-"""One step of the mean and covariance of dx = f(t, x) dt + g(t, x) dw, exact where f is affine in x and g constant.
+"""One step of the mean and covariance of dx = f(t, x) dt + G dw, exact where f is affine in x.
 
 Within a step of length h the belief follows the affine drift f̄ + Ā (x − x̄), whose coefficients are
 averages of f, ∂f/∂x and the mean over the two Gauss nodes of a predicted path, plus what a rule adds
@@ -10,12 +10,8 @@ this and not a Runge-Kutta step on the moments:
 - the mean is of fourth order in h where the belief is narrow (the affine drift misses the true one by
   O(h³) at each node, the two misses cancel, and what the Gauss rule does not see is O(h⁵)), and both
   moments are of second order in any case.
-
-Where g depends on the state the covariance grows by E[g gᵀ] over the belief half-way, which for g = s x is
-s² (m² + P), not s² m²: the step is of second order there too.
 """
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -23,7 +19,7 @@ import jax.numpy as jnp
 
 from sdefit._types import Array, Float, Scalar
 from sdefit.linalg import dot
-from sdefit.ssm.moments import RULES, Diffusivity, Drift, Rule, expected, value_and_slope
+from sdefit.ssm.moments import RULES, Drift, Rule, value_and_slope
 
 _NODES = (0.5 - 3**0.5 / 6, 0.5 + 3**0.5 / 6)
 # exp(hA) as a Taylor polynomial of degree 4 over h/2⁶, doubled six times: for ‖hA‖ ≤ ½ the relative
@@ -45,22 +41,20 @@ class Step(NamedTuple):
 def step(
     drift: Drift,
     rule: Rule,
-    Q: Float[Array, "state state"] | Diffusivity,
+    Q: Float[Array, "state state"],
     t: Scalar,
     h: Scalar,
     mean: Float[Array, "state"],
     covariance: Float[Array, "state state"],
     any_slope: bool = True,
 ) -> Step:
-    """Mean, covariance and transition over [t, t + h]; Q is G Gᵀ or a function (t, x). For `any_slope` see `affine`."""
+    """Mean, covariance and transition over [t, t + h], with Q = G Gᵀ; for `any_slope` see `affine`."""
     value, slope = value_and_slope(drift, t, mean)
     bend = dot(slope, value[:, None])[:, 0]
     short_h = jnp.minimum(h, _AHEAD / jnp.maximum(_size(slope), 1e-300))
     half = jnp.eye(mean.size, dtype=mean.dtype) + 0.5 * short_h * slope
-    here = expected(functools.partial(Q, t), mean, covariance, rule) if callable(Q) else Q
-    halfway = dot(dot(half, covariance), half.T) + 0.5 * short_h * here
+    halfway = dot(dot(half, covariance), half.T) + 0.5 * short_h * Q
     middle = mean + 0.5 * short_h * (value + 0.25 * short_h * bend)
-    rate = expected(functools.partial(Q, t + 0.5 * short_h), middle, halfway, rule) if callable(Q) else Q
     more_value, more_slope = RULES[rule](drift, t + 0.5 * short_h, middle, halfway)
 
     def at_node(fraction):
@@ -72,7 +66,7 @@ def step(
     center, value, slope = (0.5 * (a[0] + a[1]) for a in nodes)
     value, slope = value + more_value, slope + more_slope
     constant = value + dot(slope, (mean - center)[:, None])[:, 0]
-    transition, moved, spread = affine(slope, constant, rate, h, any_slope)
+    transition, moved, spread = affine(slope, constant, Q, h, any_slope)
     return Step(mean + moved, dot(dot(transition, covariance), transition.T) + spread, transition)
 
 

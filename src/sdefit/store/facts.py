@@ -155,9 +155,7 @@ class FitFacts(TypedDict):
     states: list[str]
     params: list[str]
     parameters: dict[str, Range]
-    diffusion: Literal["full", "diagonal", "scalar", "none", "given"]
-    columns: NotRequired[list[str]]  # what is observed, where that is not all of the states
-    direct: NotRequired[list[int | None]]  # the state that each column measures as it is
+    diffusion: Literal["full", "diagonal", "scalar", "none"]
     time_unit: str | None
     series: list[SeriesFacts]
     method: MethodFacts

@@ -46,23 +46,21 @@ def check_record(kind: str, arrays: Arrays, facts: Any, coordinates: Mapping[str
 
 
 _ROWS = ("series", "time", "state")
-_COLUMNS = ("series", "time", "column")
 _SQUARE = ("state", "state_2")
 # Of each array of a fit: its axes, and whether it holds whole numbers (i), floats (f) or truth values (b).
 _FIT: dict[str, tuple[Dims, str]] = {
     "length": (("series",), "i"),
     "times": (("series", "time"), "f"),
-    **dict.fromkeys(("mean", "std"), (_ROWS, "f")),
-    "values": (_COLUMNS, "f"),
-    "observed": (_COLUMNS, "b"),
+    **dict.fromkeys(("values", "mean", "std"), (_ROWS, "f")),
+    "observed": (_ROWS, "b"),
     "params": (("param",), "f"),
     **dict.fromkeys(("G", "GGt", "H"), (_SQUARE, "f")),
-    "noise": (("column",), "f"),
+    "noise": (("state",), "f"),
 }
 _ESTIMATE: dict[str, tuple[Dims, str]] = {
     "theta": (("free",), "f"),
     "G": (_SQUARE, "f"),
-    "noise": (("column",), "f"),
+    "noise": (("state",), "f"),
     "mean": (("series", "rows", "state"), "f"),
     "std": (("series", "rows", "state"), "f"),
     "criterion": ((), "f"),
@@ -82,12 +80,6 @@ def _check_fit(arrays: Arrays, facts: Any) -> None:
     need(sorted(facts["parameters"]) == sorted(facts["params"]), "parameters must be those of params")
     need(bool(facts["series"]), "series must be one or more")
     sizes = {"series": len(facts["series"]), "state": len(facts["states"]), "param": len(facts["params"])}
-    columns = facts.get("columns", facts["states"])
-    _names("columns", columns)
-    direct = facts.get("direct", list(range(len(columns))))
-    fits = len(direct) == len(columns) and all(one is None or 0 <= one < sizes["state"] for one in direct)
-    need(fits, "direct must be a state, or none, for each of columns")
-    sizes["column"] = len(columns)
     sizes |= {"state_2": sizes["state"], "free": sum(facts["parameters"][p]["value"] is None for p in facts["params"])}
     found = _shapes(arrays, _FIT, sizes)
     found = _shapes(arrays, {f"estimate_{name}": one for name, one in _ESTIMATE.items()}, found)
@@ -102,7 +94,7 @@ def _check_fit(arrays: Arrays, facts: Any) -> None:
     _check_trace({n.removeprefix("trace_"): a for n, (_, a) in arrays.items() if n.startswith("trace_")}, found)
     for name in arrays:
         need(not name.startswith(("state_", "trace_")) or _kind(arrays, name) in "fiub", f"{name} must hold numbers")
-    _check_truth(facts["truth"] or {}, found["state"], found["column"])
+    _check_truth(facts["truth"] or {}, found["state"])
     _check_kept(facts, found)
 
 
@@ -133,11 +125,11 @@ def _check_trace(trace: Mapping[str, np.ndarray], sizes: Mapping[str, int]) -> N
             need(array.dtype.kind == "f", f"trace_{name} must hold numbers")
 
 
-def _check_truth(truth: Any, states: int, columns: int) -> None:
+def _check_truth(truth: Any, states: int) -> None:
     for name in ("G", "GGt", "H"):
         need(name not in truth or _is_square(truth[name], states), f"truth.{name} must be {states} by {states}")
     noise = truth.get("noise", 0.0)
-    need(not isinstance(noise, list) or len(noise) == columns, "truth.noise must be one number for each column")
+    need(not isinstance(noise, list) or len(noise) == states, "truth.noise must be one number for each state")
 
 
 def _is_square(rows: Sequence[Sequence[float]], size: int) -> bool:
@@ -159,12 +151,12 @@ def _check_kept(facts: Any, sizes: Mapping[str, int]) -> None:
 
 
 def _check_diagnosis(known: Any, facts: Any, sizes: Mapping[str, int]) -> None:
-    columns, residuals = set(facts.get("columns", facts["states"])), known["residuals"]
+    states, residuals = set(facts["states"]), known["residuals"]
     fits = len(residuals) == sizes["series"] and all(0 < len(one) <= sizes["time"] for one in residuals)
-    rows_fit = all(len(row) == sizes["column"] for one in residuals for row in one)
+    rows_fit = all(len(row) == sizes["state"] for one in residuals for row in one)
     need(fits and rows_fit, "diagnosis.residuals must be a number for each time and state")
     for name in ("quantiles", "autocorrelation", "drift"):
-        need(set(known[name]) <= columns, f"diagnosis.{name} must be of the columns")
+        need(set(known[name]) <= states, f"diagnosis.{name} must be of the states")
     pairs = known["quantiles"].values()
     need(all(len(one) == 2 and len(one[0]) == len(one[1]) for one in pairs), "diagnosis.quantiles must be pairs")
     for one in known["drift"].values():

@@ -12,10 +12,8 @@ from sdefit._types import Array, Float, Int, Key
 from sdefit.data import Pool, over_series
 from sdefit.dynamics.schemes import SCHEMES, draws, march
 from sdefit.dynamics.sde import SDE
-from sdefit.inference.equation import Equation, standardised_g
 from sdefit.inference.increments import interpolated
-from sdefit.inference.likelihood import filter_state, step_counts
-from sdefit.inference.parameterisation import point_of
+from sdefit.inference.likelihood import step_counts
 from sdefit.methods import execution
 from sdefit.methods.interface import LikelihoodMethod, Method
 from sdefit.programs import PROGRAMS, Run
@@ -25,9 +23,7 @@ from sdefit.uncertainty.importance import sample_posterior
 # Simulation steps for each step of the filter: the drift's slope times a step is then at most an eighth, where the
 # scheme of order 1.5 errs by far less than data tell.
 _FINE = 4
-_SMALL = 4  # times as many again where the diffusion depends on the state: the scheme is of a lower order
 _FACTOR = 4.0  # the most by which a source's G is larger or smaller than the fit's
-_LOST = 8  # draws from a posterior for each different one among them, at which its sampler has lost its way
 
 
 class Values(eqx.Module):
@@ -109,19 +105,7 @@ def _from_posterior(model, method, pools: Pool, estimates: Estimate, draws: int,
 
     run = PROGRAMS.run_each(_Possible(draws), model, method, rows, fits, batch)
     which = np.repeat(np.arange(fits), draws)
-    # A flat prior may leave no posterior to draw from: where the sampler has lost its way, the fit is the source.
-    lacking = np.array(
-        [_distinct(theta) < draws / _LOST for theta in np.concatenate([run.value[0], run.value[2]], axis=2)]
-    )
-    here = jax.tree.map(lambda a: a[which], generating_of(pools, estimates))
-    found = values_of(*(a.reshape(len(which), *a.shape[2:]) for a in run.value))
-    chosen = jax.tree.map(lambda a, b: np.where(lacking[which].reshape(-1, *[1] * (a.ndim - 1)), a, b), here, found)
-    return which, chosen, run
-
-
-def _distinct(rows: np.ndarray) -> int:
-    """How many different rows there are of finite numbers."""
-    return len(np.unique(rows[np.isfinite(rows).all(axis=1)], axis=0))
+    return which, values_of(*(a.reshape(len(which), *a.shape[2:]) for a in run.value)), run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +117,7 @@ class _Possible:
     def __call__(self, model: SDE, method: Method, pools: Pool, estimates: Estimate, index: Array, key: Key):
         def one(pool, estimate, i):
             theta, G, noise = sample_posterior(model, method, pool, estimate, self.draws, jax.random.fold_in(key, i))
-            return theta, jax.vmap(pool.unstandardise_diffusion)(G), pool.unstandardise_noise(noise)
+            return theta, jax.vmap(pool.unstandardise_diffusion)(G), pool.unstandardise_std(noise)
 
         return execution.vmap_series(one, pools, estimates, index)
 
@@ -174,16 +158,13 @@ def _refits(
     def one(row, source: Values, i):
         pool, init = jax.tree.map(lambda a: a[row], (pools, estimates))
         G = source.G * jnp.sqrt(pool.time_scale) / pool.scale[:, None]
-        init = eqx.tree_at(lambda e: (e.theta, e.G, e.noise), init, (source.theta, G, source.noise / pool.column_scale))
+        init = eqx.tree_at(lambda e: (e.theta, e.G, e.noise), init, (source.theta, G, source.noise / pool.scale))
         data_key, fit_key = jax.random.split(jax.random.fold_in(key, i))
         again = replica(model, pool, init, data_key)
         found = method.refit(model, again, in_units_of(again, pool, init), fit_key)
-        # A search that data without numbers keep from moving ends where it began.
-        usable = jnp.all(jnp.isfinite(again.values))
-        found = eqx.tree_at(lambda e: e.theta, found, jnp.where(usable, found.theta, jnp.nan))
         # What is not asked for (paths, traces) is not computed either.
         return Values(
-            found.theta, again.unstandardise_diffusion(found.G), again.unstandardise_noise(found.noise)
+            found.theta, again.unstandardise_diffusion(found.G), again.unstandardise_std(found.noise)
         ), found.code
 
     return execution.vmap_series(one, which, generating_params, index)
@@ -193,7 +174,7 @@ def generating_of(pools: Pool, estimates: Estimate) -> Values:
     """What was estimated, in the user's units; pools and estimates have a leading axis of fits."""
     scale, time_scale = np.asarray(pools.scale), np.asarray(pools.time_scale)
     G = scale[:, :, None] * np.asarray(estimates.G) / np.sqrt(time_scale)[:, None, None]
-    return values_of(estimates.theta, G, np.asarray(pools.column_scale) * np.asarray(estimates.noise))
+    return values_of(estimates.theta, G, scale * np.asarray(estimates.noise))
 
 
 def reflect(here: Values, found: Values) -> Values:
@@ -238,15 +219,13 @@ def in_units_of(pool: Pool, own: Pool, estimate: Estimate) -> Estimate:
     """An estimate from the pool `own` in the standardised units of another pool with the same clock."""
     ratio = own.scale / pool.scale
     mean = (own.unstandardise_path(estimate.mean) - pool.center[None, None, :]) / pool.scale[None, None, :]
-    parts = (ratio[:, None] * estimate.G, own.column_scale / pool.column_scale * estimate.noise, mean)
+    parts = (ratio[:, None] * estimate.G, ratio * estimate.noise, mean)
     return eqx.tree_at(lambda e: (e.G, e.noise, e.mean), estimate, parts)
 
 
 def replica(model: SDE, pool: Pool, source: Estimate, key: Key) -> Pool:
     """A pool like the given one, with values simulated from `source` at the same times and gaps, standardised anew."""
     path_key, noise_key = jax.random.split(key)
-    if model.general:
-        return _replica_of_columns(model, pool, source, path_key, noise_key)
     noise = source.noise[None, None, :] * jax.random.normal(noise_key, pool.values.shape)
     counts = _FINE * jnp.maximum(step_counts(model, pool, interpolated(pool), source.theta[None]), 1)
     values = paths(model, pool, source, counts, path_key) + noise
@@ -256,29 +235,6 @@ def replica(model: SDE, pool: Pool, source: Estimate, key: Key) -> Pool:
     scale = jnp.sqrt(jnp.sum(away**2, axis=(0, 1)) / count)
     parts = (away / scale[None, None, :], pool.center + pool.scale * center, pool.scale * scale)
     return eqx.tree_at(lambda p: (p.values, p.center, p.scale), pool, parts)
-
-
-def _replica_of_columns(model: SDE, pool: Pool, source: Estimate, path_key: Key, noise_key: Key) -> Pool:
-    """The same for a model that says what its columns measure, in the units that the pool has."""
-    counts = _FINE * jnp.maximum(step_counts(model, pool, source.mean, source.theta[None]), 1)
-    values = measured(model, pool, source, paths(model, pool, source, counts, path_key), noise_key)
-    return eqx.tree_at(lambda p: p.values, pool, jnp.where(pool.observed, values, 0.0))
-
-
-def measured(
-    model: SDE, pool: Pool, source: Estimate, path: Float[Array, "series times state"], key: Key
-) -> Float[Array, "series times columns"]:
-    """What columns measure along a path, with noise; standardised, on the scale where the noise is Gaussian."""
-    normal = jax.random.normal(key, (*path.shape[:2], len(model.observations)))
-    if not model.general:
-        return path + source.noise[None, None, :] * normal
-    equation = Equation(model, pool, point_of(model, source, filter_state(source).first))
-
-    def one(times, x, normal, origin):
-        values, variances = jax.vmap(equation.measurement(origin))(times, x)
-        return values + jnp.sqrt(variances) * normal
-
-    return over_series(one)(pool.times, path, normal, pool.origins)
 
 
 def paths(
@@ -291,10 +247,6 @@ def paths(
         def own(t, x):
             return drift(t, x, origin)
 
-        if model.diffusion == "given":
-            g = standardised_g(model, pool, source.theta, origin)
-            noises = jax.eval_shape(g, times[0], first).shape[1]
-            return march(SCHEMES["milstein"], own, g, first, times, _SMALL * counts[1:], draws(key, noises))[0]
         return march(SCHEMES["shark"], own, source.G, first, times, counts[1:], draws(key, first.size))[0]
 
     keys = jax.random.split(key, pool.times.shape[0])

@@ -67,16 +67,13 @@ class PosteriorDensity:
         """θ, G and σ."""
         p = self.likelihood.parameterisation
         point = p.point(p.variance_params(self.coordinates(v)))
-        G = cholesky_psd(point.Q) if p.sizes[1] else jnp.zeros_like(point.Q)  # else no root is to be taken
-        return point.theta, G, jnp.sqrt(point.variance)
+        return point.theta, cholesky_psd(point.Q), jnp.sqrt(point.variance)
 
     def begin(self, estimate: Estimate) -> tuple[Array, Array]:
         """Where draws begin, and a root of their covariance, from an estimate and the curvature there."""
         state, p = filter_state(estimate), self.likelihood.parameterisation
         theta, scales, below, sigma, first = p.split(state.coordinates)
         log_G, log_noise = noise_levels(observations(p.pool))
-        if p.noise == "each":
-            log_noise = log_noise[np.flatnonzero(p.estimated_noise)]
         usual = [jnp.resize(level, part.shape) for level, part in ((log_G, scales), (log_noise, sigma))]
         size, sigma = (
             jnp.maximum(jnp.abs(part), _LEAST * jnp.exp(level))

@@ -19,7 +19,7 @@ def covariance(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> Ru
     if not method.knows_covariance:
         return None
     run = PROGRAMS.run(_information, model, method, *_inputs(pool, estimate))
-    return run._replace(value=in_users_units(model, run.value, pool.scale, pool.time_scale, pool.column_scale))
+    return run._replace(value=in_users_units(model, run.value, pool.scale, pool.time_scale))
 
 
 def precompile(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> None:
@@ -28,14 +28,10 @@ def precompile(model: SDE, method: Method, pool: Pool, estimate: Estimate) -> No
         PROGRAMS.start(_information, model, method, *_inputs(pool, estimate))
 
 
-def in_users_units(model: SDE, covariance: Any, scale: Any, time_scale: Any, columns: Any = None) -> np.ndarray:
-    """A covariance of (θ, G Gᵀ row by row, σ²) whose last two are standardised, in the user's units.
-
-    The scales of observed columns are those of the states unless they are given.
-    """
+def in_users_units(model: SDE, covariance: Any, scale: Any, time_scale: Any) -> np.ndarray:
+    """A covariance of (θ, G Gᵀ row by row, σ²) whose last two are standardised, in the user's units."""
     scale, time = np.asarray(scale), float(np.asarray(time_scale))
-    columns = scale if columns is None else np.asarray(columns)
-    units = np.concatenate([np.ones(len(model.free)), np.outer(scale, scale).ravel() / time, columns**2])
+    units = np.concatenate([np.ones(len(model.free)), np.outer(scale, scale).ravel() / time, scale**2])
     return units[:, None] * np.asarray(covariance) * units[None, :]
 
 
@@ -53,12 +49,12 @@ def _information(model: SDE, method: Method, pool: Pool, estimate: Estimate):
 def standard_errors(quantities: Quantities, covariance: np.ndarray, values: Values) -> np.ndarray:
     """The standard error of each quantity; NaN where the covariance has none."""
     P, K = len(quantities.model.free), len(quantities.model.states)
-    G, noise = np.asarray(values.G), np.asarray(values.noise)[quantities.noises]
+    G, noise = np.asarray(values.G), np.asarray(values.noise)
     rows, columns = np.array(quantities.entries, int).reshape(-1, 2).T
     GGt = np.zeros((len(rows), len(covariance)))
     GGt[np.arange(len(rows)), P + K * rows + columns] = 1.0
-    theta, sigma = np.eye(P, len(covariance)), np.zeros((len(noise), len(covariance)))
-    sigma[np.arange(len(noise)), P + K * K + np.array(quantities.noises, int)] = 1.0
+    theta, sigma = np.eye(P, len(covariance)), np.zeros((K, len(covariance)))
+    sigma[np.arange(K), P + K * K + np.arange(K)] = 1.0
     slopes = np.concatenate([theta, _slopes_of_G(G, rows, columns, P, len(covariance)), GGt])
     known = np.array([_spread(slope, covariance) for slope in slopes])
     variance = np.array([_spread(slope, covariance) for slope in sigma])

@@ -19,7 +19,7 @@ from sdefit.methods.interface import Method
 from sdefit.programs import PROGRAMS
 from sdefit.result import Estimate
 from sdefit.ssm.moments import value_and_slope
-from sdefit.uncertainty.bootstrap import measured, paths
+from sdefit.uncertainty.bootstrap import paths
 
 _REACH = 0.1  # slope of the drift times one step, at most
 
@@ -29,8 +29,7 @@ class Forecast:
     """Simulated states and observations after the last row of a series, with their mean and band.
 
     - `times` (T,); `mean`, `lower`, `upper` (T, K): of the states, which the band holds with probability `level`.
-    - `states` (draws, T, K): the paths themselves. `observations` (draws, T, D): what the `columns` would measure of
-      them, with observation noise.
+    - `states`, `observations` (draws, T, K): the paths themselves, and with observation noise.
     - `failed`: how many paths left the finite numbers; they are not among the draws.
     - `notes`: sentences on what was assumed.
 
@@ -46,7 +45,6 @@ class Forecast:
     level: float
     failed: int
     notes: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()  # those of the states unless they are given
 
     @property
     def mean(self) -> np.ndarray:
@@ -92,9 +90,8 @@ class Forecast:
         seen = seen.reshape(len(self.times), -1)
         if isinstance(held_back, Series) and not np.allclose(held_back.times, self.times):
             raise DataError("held_back must be a series at the forecast's own times; forecast at held_back.times")
-        if seen.shape != self.observations.shape[1:]:
-            wanted = self.observations.shape[1:]
-            raise DataError(f"held_back must have the shape {wanted} of the forecast, not {seen.shape}")
+        if seen.shape != self.mean.shape:
+            raise DataError(f"held_back must have the shape {self.mean.shape} of the forecast, not {seen.shape}")
         crps, energy = metrics.crps(self.observations, seen), metrics.energy_score(self.observations, seen)
         low, high = np.quantile(self.observations, [0.5 - self.level / 2, 0.5 + self.level / 2], axis=0)
         inside = (low <= seen) & (seen <= high)
@@ -102,7 +99,7 @@ class Forecast:
         return {
             "crps": crps,
             "energy": energy,
-            "mean_crps": dict(zip(self.columns or self.names, np.nanmean(crps, axis=0).tolist(), strict=True)),
+            "mean_crps": dict(zip(self.names, np.nanmean(crps, axis=0).tolist(), strict=True)),
             "mean_energy": float(np.nanmean(energy)),
             "coverage": float(inside[known].mean()),
         }
@@ -133,10 +130,10 @@ def forecast(
     finite_paths = np.isfinite(states).all(axis=(1, 2))
     if finite_paths.sum() < 2:
         raise InputError("a forecast must stay finite, but paths of the fitted model diverge; forecast less far ahead")
-    scales = [law.measured(observations[..., d]) for d, law in enumerate(model.laws)]
-    observations = np.stack(scales, axis=-1)[finite_paths]
-    failed, notes = int((~finite_paths).sum()), _notes(model, last)
-    return Forecast(times, model.states, states[finite_paths], observations, level, failed, notes, model.observations)
+    notes = _notes(model, last)
+    return Forecast(
+        times, model.states, states[finite_paths], observations[finite_paths], level, int((~finite_paths).sum()), notes
+    )
 
 
 def _notes(model: SDE, last: float) -> tuple[str, ...]:
@@ -173,8 +170,8 @@ def _forecast(model: SDE, method: Method, pool: Pool, horizon: Pool, estimate: E
         first = mean + std * jax.random.normal(first_key, mean.shape)
         source = eqx.tree_at(lambda e: e.mean, estimate, first[None, None, :])
         states = paths(model, horizon, source, counts, path_key)
-        seen = measured(model, horizon, estimate, states, noise_key)
-        return horizon.unstandardise_path(states)[0], horizon.unstandardise_columns(seen)[0]
+        seen = states + estimate.noise[None, None, :] * jax.random.normal(noise_key, states.shape)
+        return horizon.unstandardise_path(states)[0], horizon.unstandardise_path(seen)[0]
 
     return jax.vmap(one)(index)
 

@@ -234,7 +234,7 @@ def _covariance(quantities: Quantities, found: Values) -> np.ndarray:
 
 def _posterior(model: SDE, method: Method, pool: Pool, estimate: Estimate, key: Key):
     theta, G, noise = sample_posterior(model, method, pool, estimate, _DRAWS, key)
-    return theta, jax.vmap(pool.unstandardise_diffusion)(G), pool.unstandardise_noise(noise)
+    return theta, jax.vmap(pool.unstandardise_diffusion)(G), pool.unstandardise_std(noise)
 
 
 def _inputs(pool: Pool, estimate: Estimate) -> tuple[Pool, Estimate]:

@@ -56,13 +56,7 @@ def sample(
     if not isinstance(method, LikelihoodMethod):
         raise InputError(f"posterior needs a method with a likelihood, such as sf.ESGF(), not {method.name}")
     bare = eqx.tree_at(lambda e: e.trace, estimate, {})
-    inputs = model, method, pool, bare, key
-    try:
-        run = PROGRAMS.run(_NUTS(draws, warmup, chains), *inputs)
-    except jax.errors.JaxRuntimeError:
-        # XLA makes one piece of some samplers (of models without a G of their own), and has no LAPACK in there.
-        run = PROGRAMS.run(_NUTS(draws, warmup, chains, dense=False), *inputs)
-    found = Draws(*run.value)
+    found = Draws(*PROGRAMS.run(_NUTS(draws, warmup, chains), model, method, pool, bare, key).value)
     if (r_hat := found.r_hat()) > _DISAGREE:
         warnings.warn(
             f"the chains of fit.posterior disagree (split-R̂ = {r_hat:.2f}, above {_DISAGREE}): their draws are not yet"
@@ -74,15 +68,11 @@ def sample(
 
 @dataclasses.dataclass(frozen=True)
 class _NUTS:
-    """The program of so many draws, after so many that adapt, in so many chains.
-
-    Not `dense` it learns the spread of each round coordinate alone.
-    """
+    """The program of so many draws, after so many that adapt, in so many chains."""
 
     draws: int
     warmup: int
     chains: int
-    dense: bool = True
 
     def __call__(self, model: SDE, method: LikelihoodMethod, pool: Pool, estimate: Estimate, key: Key):
         from numpyro.infer import MCMC, NUTS  # here, not above: a second that most uses do not need
@@ -92,14 +82,14 @@ class _NUTS:
         start_key, key = jax.random.split(key)
         begin = 0.5 * jax.random.normal(start_key, (self.chains, center.size))
         sampler = MCMC(
-            NUTS(potential_fn=_potential(posterior, center, half), dense_mass=self.dense, target_accept_prob=0.9),
+            NUTS(potential_fn=_potential(posterior, center, half), dense_mass=True, target_accept_prob=0.9),
             num_warmup=self.warmup, num_samples=self.draws, num_chains=self.chains,
             chain_method="vectorized", progress_bar=False,
         )  # fmt: skip
         sampler.run(key, init_params=begin, extra_fields=("diverging",))
         v = center[None, None, :] + sampler.get_samples(group_by_chain=True) @ half.T
         theta, G, noise = jax.vmap(jax.vmap(posterior.parts))(v)
-        G, noise = jax.vmap(jax.vmap(pool.unstandardise_diffusion))(G), pool.unstandardise_noise(noise)
+        G, noise = jax.vmap(jax.vmap(pool.unstandardise_diffusion))(G), pool.unstandardise_std(noise)
         return theta, G, noise, sampler.get_extra_fields(group_by_chain=True)["diverging"]
 
 

@@ -13,8 +13,8 @@ from sdefit._types import Array
 from sdefit.data import Pool
 from sdefit.dynamics.sde import SDE
 from sdefit.errors import InputError, ModelError
-from sdefit.inference.candidates import state_path
-from sdefit.inference.likelihood import filter_pool, filter_state, step_counts
+from sdefit.inference.increments import interpolated
+from sdefit.inference.likelihood import filter_pool, step_counts
 from sdefit.inference.parameterisation import Parameterisation
 from sdefit.methods.esgf import ESGF
 from sdefit.methods.interface import LikelihoodMethod, Method
@@ -83,8 +83,7 @@ def profile(
     place = np.array(model.free.index(name), np.int32)
     shares = np.linspace(-_REACH, _REACH, points | 1)  # odd: the middle one is the best
     scales = getattr(estimate.state, "scales", None)
-    first = filter_state(estimate).first if model.general else estimate.mean[:, 0]
-    inputs = (pool, estimate.theta, estimate.G, estimate.noise, first, scales, place, shares)
+    inputs = (pool, estimate.theta, estimate.G, estimate.noise, estimate.mean[:, 0], scales, place, shares)
     run = PROGRAMS.run(_profile, model, method, *inputs)
     values, found = (np.asarray(one) for one in run.value)
     fall = found - np.nanmax(found)
@@ -114,7 +113,7 @@ def _profile(
     """Values of one parameter, and the highest log-likelihood at each, with the method's own weak priors."""
     parameterisation = Parameterisation(model, pool, "each")
     prior = (method if isinstance(method, LikelihoodMethod) else ESGF(weak=True)).prior(parameterisation, scales)
-    steps = 2 * step_counts(model, pool, state_path(model, pool), theta[None])
+    steps = 2 * step_counts(model, pool, interpolated(pool), theta[None])
 
     def fn(u, unit) -> ValueGradHessian:
         """The likelihood where `unit` holds a coordinate: no slope, and a curvature that leaves it where it is."""

@@ -30,13 +30,7 @@ class Quantities:
         K = len(self.model.states)
         lower = [(i, j) for i in range(K) for j in range(i + 1)]
         diagonal = [(i, i) for i in range(K)]
-        free = {"full": lower, "diagonal": diagonal, "scalar": [(0, 0)], "none": [], "given": []}
-        return free[self.model.diffusion]
-
-    @property
-    def noises(self) -> list[int]:
-        """The columns whose noise is estimated."""
-        return [d for d, law in enumerate(self.model.laws) if law.estimated]
+        return {"full": lower, "diagonal": diagonal, "scalar": [(0, 0)], "none": []}[self.model.diffusion]
 
     @property
     def names(self) -> list[str]:
@@ -47,24 +41,24 @@ class Quantities:
             return word if self.model.diffusion == "scalar" else f"{word}[{states[i]},{states[j]}]"
 
         matrices = [label(word, i, j) for word in ("G", "GGt") for i, j in self.entries]
-        return [*self.model.free, *matrices, *(f"noise[{self.model.observations[d]}]" for d in self.noises)]
+        return [*self.model.free, *matrices, *(f"noise[{state}]" for state in states)]
 
     @property
     def scales(self) -> np.ndarray:
         """Which quantities are standard deviations or variances: their coordinates end at 0."""
         diagonal = [i == j for i, j in self.entries]
-        return np.array([False] * len(self.model.free) + diagonal * 2 + [True] * len(self.noises))
+        return np.array([False] * len(self.model.free) + diagonal * 2 + [True] * len(self.model.states))
 
     @property
     def squared(self) -> np.ndarray:
         """Which quantities are the square of their coordinate."""
         diagonal = [i == j for i, j in self.entries]
         none = [False] * len(self.entries)
-        return np.array([False] * len(self.model.free) + none + diagonal + [False] * len(self.noises))
+        return np.array([False] * len(self.model.free) + none + diagonal + [False] * len(self.model.states))
 
     def values(self, values: Values) -> np.ndarray:
         """Every quantity along the last axis."""
-        G, noise = np.asarray(values.G), np.asarray(values.noise)[..., self.noises]
+        G, noise = np.asarray(values.G), np.asarray(values.noise)
         rows, columns = np.array(self.entries, int).reshape(-1, 2).T
         GGt = G @ np.swapaxes(G, -1, -2)
         return np.concatenate([np.asarray(values.theta), G[..., rows, columns], GGt[..., rows, columns], noise], -1)

@@ -86,7 +86,7 @@ def _grades(quantities: Quantities, evidence: Evidence) -> np.ndarray:
             size[P + at] = np.sqrt(variance[i, i])
     # Shares are those of variances: a standard deviation's is half of its variance's.
     single = np.array(
-        [False] * P + [i == j for i, j in quantities.entries] + [False] * n + [True] * len(quantities.noises)
+        [False] * P + [i == j for i, j in quantities.entries] + [False] * n + [True] * len(quantities.model.states)
     )
     fraction = evidence.std / np.where(size > 0, size, 1.0) * np.where(single, 2.0, 1.0)
     fraction = np.where((size > 0) | (fraction == 0), fraction, np.inf)
@@ -120,11 +120,12 @@ def _limits(quantities: Quantities, fraction: np.ndarray) -> np.ndarray:
     identified, or one that is known twice as well. A G that the states share is judged with the noise of any of them.
     """
     model, P, n = quantities.model, len(quantities.model.free), len(quantities.entries)
+    states = range(len(model.states))
     pairs = [
-        (P + n + at, P + 2 * n + place)
+        (P + n + at, P + 2 * n + k)
         for at, (i, j) in enumerate(quantities.entries)
-        for place, d in enumerate(quantities.noises)
-        if i == j and (model.direct[d] == i or model.diffusion == "scalar")
+        for k in states
+        if i == j and (k == i or model.diffusion == "scalar")
     ]
     limits = np.full(len(fraction), _WEAK)
     limits[[at for pair in pairs for at in pair]] = _ALONE
@@ -136,26 +137,24 @@ def _limits(quantities: Quantities, fraction: np.ndarray) -> np.ndarray:
 def _noise_sentences(quantities: Quantities, words: dict[str, str], evidence: Evidence) -> list[str]:
     model = quantities.model
     sentences, P, K = [], len(model.free), len(model.states)
-    for place, d in enumerate(quantities.noises):
-        state, k = model.observations[d], model.direct[d]
-        own = "" if k is None else model.states[k]  # which a column of another name may measure
-        process = words.get("GGt" if model.diffusion == "scalar" else f"GGt[{own},{own}]", "identified")
+    for k, state in enumerate(model.states):
+        process = words.get("GGt" if model.diffusion == "scalar" else f"GGt[{state},{state}]", "identified")
         observation = words[f"noise[{state}]"]
-        pair = None if k is None else [P + k * (K + 1), P + K * K + d]
-        confused = evidence.covariance is not None and pair and _correlated(evidence.covariance, pair) < _CONFUSED
+        confused = evidence.covariance is not None and _noise_correlation(evidence.covariance, P, K, k) < _CONFUSED
         if process in WORDS[1:] and (observation in WORDS[1:] or confused):
             sentences.append(f"The data cannot separate process noise from observation noise in `{state}`.")
         elif process in WORDS[1:]:
             sentences.append(f"The process noise of `{state}` is {process} by these data.")
         elif observation in WORDS[1:]:
-            none = evidence.lower[P + 2 * len(quantities.entries) + place] <= 0
+            none = evidence.lower[P + 2 * len(quantities.entries) + k] <= 0
             rest = "; it may be none." if none else "."
             sentences.append(f"The observation noise of `{state}` is {observation} by these data{rest}")
     return sentences
 
 
-def _correlated(covariance: np.ndarray, pair: list[int]) -> float:
-    """The correlation of two variances, such as those of process and observation noise of one state."""
+def _noise_correlation(covariance: np.ndarray, params: int, states: int, k: int) -> float:
+    """The correlation of the variances of process and observation noise of one state."""
+    pair = [params + k * (states + 1), params + states * states + k]
     part = covariance[np.ix_(pair, pair)]
     return float(_correlations(part)[0, 1])
 

@@ -36,21 +36,16 @@ class SetUp:
 
     @overload
     def simulate(
-        self, *, key: int | jax.Array = ..., paths: None = ..., step: float | None = ..., scheme: str | None = ...
+        self, *, key: int | jax.Array = ..., paths: None = ..., step: float | None = ..., scheme: str = ...
     ) -> Series: ...
 
     @overload
     def simulate(
-        self, *, key: int | jax.Array = ..., paths: int, step: float | None = ..., scheme: str | None = ...
+        self, *, key: int | jax.Array = ..., paths: int, step: float | None = ..., scheme: str = ...
     ) -> list[Series]: ...
 
     def simulate(
-        self,
-        *,
-        key: int | jax.Array = 0,
-        paths: int | None = None,
-        step: float | None = None,
-        scheme: str | None = None,
+        self, *, key: int | jax.Array = 0, paths: int | None = None, step: float | None = None, scheme: str = "euler"
     ) -> Series | list[Series]:
         """Observations of one path, or of `paths` independent ones, as `sdefit.dynamics.simulate` gives them."""
         return simulate(
