@@ -40,7 +40,7 @@ def test_tables_name_the_observed_column_and_states_the_states():
     assert [row["quantity"] for row in found.table()] == ["k", "c", "s", "noise[x]"]
     assert found.mean[0].shape == found.std[0].shape == (61, 2)
     assert found.noise.shape == (1,)
-    assert "v is not measured as such (hidden)." in str(found)
+    assert "v is not measured (hidden)." in str(found)
     own = found.states()
     np.testing.assert_array_equal(own.mean, found.mean[0])
     assert own.names == ("x", "v")
@@ -181,7 +181,7 @@ def test_pages_show_the_column_and_the_hidden_state(tmp_path):
     found.report(tmp_path / "fit.html", truth={"params": TRUTH}, diagnosis=found.diagnose())
     text = (tmp_path / "fit.html").read_text()
     assert "noise[x]" in text and re.search(r">\s*v\b", text)
-    assert "v is not measured as such (hidden)." in text
+    assert "v is not measured (hidden)." in text
     for kind in ("states", "phase", "increments", "estimates", "residuals", "quantiles", "drift"):
         assert found.plot(kind) is not None
     point = found.to_arviz().point_estimate
